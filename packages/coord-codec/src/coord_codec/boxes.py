@@ -29,15 +29,7 @@ class SmallBoxError(InputError):
 
 
 def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID) -> None:
-    """Check that a box still has an area after quantisation.
-
-    Args:
-        bbox: x1, y1, x2, y2 in [0, 1]
-        grid: the grid of the coordinate tokens
-
-    Raises:
-        SmallBoxError: if two opposite sides fall into one bin
-    """
+    """Check that a box still has an area after quantisation."""
     x1, y1, x2, y2 = bbox
     if surely_shown(x1, y1, x2, y2, grid):
         return

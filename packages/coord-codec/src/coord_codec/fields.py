@@ -333,9 +333,6 @@ def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit, *further: Me
         unit: unit of the numbers
         further: `setting`, where a scale or an origin is that of the box
 
-    Raises:
-        InputError: naming the field.
-
     Example:
         >>> check_unit({"bbox": [1, 2, 3, 4], "bbox_mode": 1}, "xywh", "pixels")
         >>> check_unit({"bbox": [1, 2, 3, 4], "unit": "percent"}, "xywh", "pixels")
@@ -399,9 +396,6 @@ def check_places(records: Iterable[Mapping[Any, Any]], own: Mapping[str, Any] | 
     Args:
         records: the objects
         own: the record of their image, whose `image`, `image_id` or field of the same name they may repeat
-
-    Raises:
-        InputError: naming the field.
 
     Example:
         >>> check_places([{"frame": 3}, {"frame": 3}])

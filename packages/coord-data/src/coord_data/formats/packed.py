@@ -199,11 +199,7 @@ def _coco(stated: Sequence[tuple[str, Mapping[str, Any], list[dict[str, Any]]]],
 
 
 def _of_parquet(file: Path, names: list[str], told: Counter[str]) -> Iterator[_Sample]:
-    """Yield the rows of a file of the hub, and fill the names of its classes.
-
-    Raises:
-        InputError: it has no column of images, or none of boxes.
-    """
+    """Yield the rows of a file of the hub, and fill the names of its classes."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(file) as table:

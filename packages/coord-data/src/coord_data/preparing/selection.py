@@ -45,14 +45,8 @@ def without_duplicates(
 ) -> tuple[list[Instance], list[Dropped]]:
     """Return the records that are kept, and the images that are left out, each with the one kept.
 
-    Several records of one image are no duplicates of each other.
-
-    Args:
-        instances: the records
-        names: paths of the images, each once
-        looks: what a look at each image told
-        which: copies that are left out
-        join: whether the kept image gets the objects that only its copies have
+    Several records of one image are no duplicates of each other. With `join` the kept image gets the objects that only
+    its copies have.
     """
     pairs, targets = duplicates_in(names, looks, instances)
     wanted = pairs[pairs.is_equal | (pairs.is_same & (which == "near"))]
@@ -88,11 +82,7 @@ def _joined(kept: Sequence[Instance], copies: Sequence[Instance], kept_name: Map
 
 
 def drawn(instances: Sequence[Instance], count: int, seed: int) -> list[Instance]:
-    """Return the records of `count` images that are drawn, all records of an image together.
-
-    Raises:
-        InputError: there are fewer images.
-    """
+    """Return the records of `count` images that are drawn, all records of an image together."""
     names = list(dict.fromkeys(instance.image for instance in instances))
     if not 0 < count <= len(names):
         raise InputError(f"--count: expected 1 to {len(names)}, the number of usable images, found {count}")
@@ -106,15 +96,6 @@ def split_by_content(
     """Return the instances of both splits, and the images of val that look like one in train.
 
     The split of an image depends on its content: copies, at any size and quality, stay together.
-
-    Args:
-        instances: the records
-        names: paths of the images, each once
-        looks: what a look at each image told; all of them were decoded
-        share: share of the images that go to val.jsonl
-
-    Raises:
-        InputError: one of the splits has no image.
     """
     place = {name: i for i, name in enumerate(names)}
     pairs = near_duplicates(looks.hashes, looks.hashes, within=True)

@@ -6,11 +6,13 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError
+from coord_data.looking.image_paths import Found, ImageIndex
 
 Unit = Literal["pixels", "fractions"]
 BAD_SIZE = "stated image sizes that are not positive integers: the size of the file is used"
@@ -92,6 +94,25 @@ class RawImage(NamedTuple):
     fault: str = ""
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def found(cls, image: Found, where: str, read: Callable[[RawImage], RawImage]) -> RawImage:
+        """Return what `read` makes of the image that was found for a record, or why none is used."""
+        stated = cls(image.name, where, fault=image.fault, notes=image.notes)
+        return stated if image.fault else stated.tried(read)
+
+    def tried(self, read: Callable[[RawImage], RawImage]) -> RawImage:
+        """Return what `read` makes of the image, or the image with the error message that it raises as its fault."""
+        try:
+            return read(self)
+        except InputError as error:
+            return self._replace(fault=str(error))
+
+    def sized(self, width: Any, height: Any) -> RawImage:
+        """Return the image with a size as its source states it, or with a note to count that it states none."""
+        size = image_size(width, height)
+        is_bad = size is None and bool(width or height)
+        return self._replace(size=size, notes=self.notes + (BAD_SIZE,) * is_bad)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -123,6 +144,23 @@ def images_of(records: Iterable[tuple[str, Any]], read: Callable[[Any, str], Ite
             yield from list(read(record, where))
         except InputError as error:  # noqa: PERF203 - the other records are read
             yield RawImage("", where, fault=str(error))
+
+
+def images_named(
+    root: Path, rows: Iterable[tuple[str, Any, tuple[str, ...]]], read: Callable[[Any, RawImage], RawImage]
+) -> Iterator[RawImage]:
+    """Yield what `read` makes of each row and the image in `root` that it names, or the error that it raises.
+
+    Args:
+        root: folder of the images
+        rows: place, content and candidate paths of the image; an error message in place of content that is faulty
+        read: returns the image with its objects
+    """
+    rows = list(rows)
+    found = ImageIndex(root).find_all(names for _, _, names in rows)
+    for (where, content, _), image in zip(rows, found, strict=True):
+        fault = content if isinstance(content, str) else image.fault
+        yield RawImage("", where, fault=fault) if fault else RawImage.found(image, where, partial(read, content))
 
 
 def around(outline: Sequence[float]) -> tuple[float, float, float, float]:

@@ -265,11 +265,7 @@ class ReadAs:
 
 
 def _copy_or_change(word: str) -> Copy | Change:
-    """Return the copy or the change that a word names.
-
-    Raises:
-        InputError: the word is not known, or its value is not possible.
-    """
+    """Return the copy or the change that a word names."""
     match = _WORD.fullmatch(word)
     name, value, unit = match.group("name", "value", "unit") if match else ("", None, None)
     if name in ("mirrored", "upside-down", STORED) and value is None:
