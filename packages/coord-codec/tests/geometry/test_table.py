@@ -151,9 +151,10 @@ def test_row_is_written_read_back_and_annotated(name, tmp_path):
     tokens = {"objects": [{"desc": "a", "geometry": {"type": name, "coordinates": ints_to_tokens(bins)}}]}
     assert annotate_coord_tokens(tokens)
     assert tokens["objects"][0]["_coord_token_ints"] == {name: bins}
-    in_bins = record_of(name) | {"coord_space": "bins"}
-    in_bins["objects"][0]["geometry"]["coordinates"] = bins
-    assert Instance.model_validate(in_bins).objects[0].geometry.coordinates == tuple(map(GRID.dequantize, bins))
+    in_bins, in_tokens = record_of(name) | {"coord_space": "bins"}, record_of(name)
+    for record, coordinates in ((in_bins, bins), (in_tokens, ints_to_tokens(bins))):
+        record["objects"][0]["geometry"]["coordinates"] = coordinates
+        assert Instance.model_validate(record).objects[0].geometry.coordinates == tuple(map(GRID.dequantize, bins))
 
 
 @pytest.mark.parametrize("name", ROWS)

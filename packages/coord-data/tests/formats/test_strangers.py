@@ -7,6 +7,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data import ReadingRules, examine, gather_evidence, load_annotated
+from coord_data.formats.registry import FORMATS
 from coord_data.reading.read import read_source
 
 SIZE = (100, 80)
@@ -131,50 +132,7 @@ def test_crowds_alone_are_named(folder, tmp_path):
     }
 
 
-def voc(name):
-    corners = "<xmin>11</xmin><ymin>21</ymin><xmax>40</xmax><ymax>60</ymax>"
-    cat = f"<object><name>cat</name><bndbox>{corners}</bndbox></object>"
-    return f"<annotation><filename>{name}</filename>{cat}</annotation>"
-
-
-def turns(answer):
-    return [{"role": "user", "content": "<image>Find <ref-object>"}, {"role": "assistant", "content": answer}]
-
-
-NAMED = {
-    "coco": lambda name: ("a.json", coco([name], ROW)),
-    "csv": lambda name: ("a.csv", f"filename,class,xmin,ymin,xmax,ymax\n{name},cat,10,20,40,60\n"),
-    "voc": lambda name: ("a.xml", voc(name)),
-    "jsonl": lambda name: ("a.jsonl", {"image": name, "objects": [{"desc": "cat", "bbox": [0.1, 0.25, 0.4, 0.75]}]}),
-    "labelme": lambda name: (
-        "z.json",
-        {"imagePath": name, "shapes": [{"label": "cat", "points": [[10, 20], [40, 60]], "shape_type": "rectangle"}]},
-    ),
-    "via": lambda name: (
-        "z.json",
-        {
-            "z": {
-                "filename": name,
-                "regions": [
-                    {
-                        "shape_attributes": {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 40},
-                        "region_attributes": {"label": "cat"},
-                    }
-                ],
-            }
-        },
-    ),
-    "qwen": lambda name: (
-        "a.jsonl",
-        {"images": [name], "messages": turns('[{"bbox_2d": [100, 250, 400, 750], "label": "cat"}]')},
-    ),
-    "swift": lambda name: (
-        "a.jsonl",
-        {"images": [name], "messages": turns("<bbox>"), "objects": {"ref": ["cat"], "bbox": [[10, 20, 40, 60]]}},
-    ),
-    "openimages": lambda name: ("a.csv", f"ImageID,LabelName,XMin,XMax,YMin,YMax\n{name},cat,0.1,0.4,0.25,0.75\n"),
-}
-"""The smallest source of each format that names its image."""
+NAMED = [name for name, row in FORMATS.items() if any("a.jpg" in text for text in row.examples["box"].files.values())]
 ELSEWHERE = [
     "/data/upload/1/",
     "C:\\me\\set\\",
@@ -185,17 +143,22 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("format", NAMED)
+@pytest.mark.parametrize("format", [*NAMED, "openimages"])
 @pytest.mark.parametrize(
     "name", [f"{prefix}a.jpg" for prefix in ELSEWHERE] + ["%61.jpg", "https://host/a.jpg?key=1", "a.JPG"]
 )
 def test_name_of_another_machine_is_that_image_here(folder, format, name):
-    file, content = NAMED[format](name)
-    write(folder, {file: content if isinstance(content, str) or file == "a.json" else json.dumps(content)})
-    assert objects(folder / file, folder) == {"a.jpg": [("cat", 10, 20, 40, 60)]}
+    example = FORMATS[format].examples["box"]
+    Image.new("RGB", (100, 50)).save(folder / "a.jpg")
+    for file, text in example.files.items():
+        stated = json.dumps(name)[1:-1] if "json" in file else name
+        write(folder, {file: text.replace("a.jpg", stated).replace("\na,", f"\n{stated},")})
+    found = read_source(folder / example.named, folder, format).annotations
+    assert [instance.image for instance in found.instances] == ["a.jpg"] and not found.problems
+    assert found.instances[0].objects[0].bbox == pytest.approx((0.2, 0.2, 0.6, 0.8))
     (folder / "elsewhere").mkdir()
     with pytest.raises(InputError, match=r"the first problem: .*the file does not exist"):
-        load_annotated(folder / file, ReadingRules(images=folder / "elsewhere"))
+        load_annotated(folder / example.named, ReadingRules(images=folder / "elsewhere", format=format))
 
 
 def test_box_of_an_image_that_is_elsewhere_is_not_the_first_problem(folder):

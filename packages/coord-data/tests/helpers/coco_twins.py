@@ -158,3 +158,18 @@ def write_qwen(place):
         records.append({"image": f"images/{stem}.jpg", "conversations": turns})
     (place / "a.json").write_text(json.dumps(records))
     return place / "a.json"
+
+
+WRITERS = {
+    "coco": write_coco,
+    "jsonl": write_jsonl,
+    "voc": write_voc,
+    "yolo": write_yolo,
+    "csv": write_csv,
+    "csv without header": write_bare_csv,
+    "lvis": write_lvis,
+    "vg": write_vg,
+    "openimages": write_openimages,
+    "swift": write_swift,
+    "qwen": write_qwen,
+}

@@ -42,13 +42,7 @@ def f1_of_images(evaluation: Figures) -> np.ndarray:
 
 
 def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int) -> list[int]:
-    """Return the images to show by ascending F1: some for each finding, half of the others the worst, half the best.
-
-    Args:
-        f1_I: F1 of each image
-        findings: the errors that are to be seen
-        limit: most images
-    """
+    """Return at most `limit` images by ascending F1: some for each finding, half of the others worst, half best."""
     order: list[int] = np.argsort(f1_I, kind="stable").tolist()
     if len(order) <= limit:
         return order
