@@ -310,8 +310,8 @@ def test_manifest_states_how_the_run_ended(tmp_path):
         return json.loads((tmp_path / "manifest.json").read_text())
 
     with Manifest(tmp_path, config) as manifest:
-        assert read()["status"] == "running"
         manifest.update(steps=3)
+        assert read()["status"] == "running"
     assert (read()["status"], read()["steps"], read()["seed"]) == ("finished", 3, 0)
     with pytest.raises(RunError), Manifest(tmp_path, config):
         raise RunError("diverged")

@@ -64,7 +64,7 @@ def test_box_returns_exactly_to_where_it_is(word, box):
         if not (left <= box[0] and top <= box[1] and box[2] <= right and box[3] <= bottom):
             continue
         whole += 1
-        found = ScoredObject("a", white_box(look.show(painted(box))), 0.5, ())
+        found = ScoredObject("a", white_box(look.show(painted(box))), (), (0, 0), score=0.5)
         expected = [side / length for side, length in zip(box, SIZE * 2, strict=True)]
         assert in_image(found, look.back(*SIZE)).box == pytest.approx(expected, abs=1e-12)
     assert whole or (box[0] > 32 or isinstance(word, Look))

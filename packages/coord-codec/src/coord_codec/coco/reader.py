@@ -217,11 +217,7 @@ class CocoReader:
         return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd))
 
     def turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:
-        """Return the corners of the oriented box that an annotation states beside its unturned one, None without one.
-
-        Raises:
-            InputError: `field: fault`
-        """
+        """Return the corners of the oriented box that an annotation states beside its unturned one, or None."""
         return turned_outline(record, bbox_xywh, lambda: self._largest_turn) if states_more(record) else None
 
     def named_by(self, record: Any) -> tuple[int | None, int | None, bool]:
@@ -246,11 +242,7 @@ class CocoReader:
     def check_images(self, first_of_none: Problem | None) -> None:
         """Check, after all annotations were read, that at least one of them belongs to an image of the file.
 
-        Args:
-            first_of_none: the first problem with an image id; None if there is none, or any row was plain
-
-        Raises:
-            InputError: if none does, so that no image would have objects
+        The first problem with an image id is None if there is none, or any row was plain.
         """
         images = (*self.image_index, *self._image_ids.left_out)
         if first_of_none is not None and images and not self._any_image_known:

@@ -68,6 +68,10 @@ class ImageFolder:
             self._alone[key] = look_at(self.root / name, decode=self.decode, keep=keep)
         return self._alone[key]
 
+    def looked(self, name: str) -> ImageFile:
+        """Return what `look_at_all` told of an image that was among its names."""
+        return self._looks[self._places[_key(name)]]
+
     def look_at_all(
         self, names: Sequence[str], kept: Collection[int] = (), base: Path | None = None, label: str = "images"
     ) -> Looks:

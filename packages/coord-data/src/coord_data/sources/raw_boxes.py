@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import AnnotationSet, BoxFlag, BoxTable, InputError, Object
-from coord_codec.files import finite_numbers
+from coord_codec.files import finite_numbers, name_on_disk
 from coord_data.looking.image_paths import found_here
 from coord_data.records import Records
 from coord_data.sources.raw import RawObject, Reading, as_list
@@ -175,13 +175,7 @@ class RawBoxes:
 
 
 def raw_of_coco(table: BoxTable, annotations: AnnotationSet, source: Source) -> RawBoxes:
-    """Return the boxes of a COCO file; crowd regions are left out.
-
-    Args:
-        table: all valid rows of the file
-        annotations: its records
-        source: the file
-    """
+    """Return the boxes of a COCO file; crowd regions are left out."""
     classes = None
     if any(problem.field.endswith("category_id") for problem in annotations.problems):
         classes = class_numbers_of_coco(source.document)
@@ -224,8 +218,9 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
                 names.append(str(item.get("desc", "")))
         files.append(image)
         sizes.append((record.get("width"), record.get("height")))
-    here = found_here(files, annotations.root or source.path.parent)
-    files = [here[name].name if name in here else name for name in files]
+    root = annotations.root or source.path.parent
+    here = found_here(files, root)
+    files = [here[name].name if name in here else name_on_disk(root, name) for name in files]
     return replace(RawBoxes.of(files, _sizes(sizes), owners, rows, names, unit=unit), format=source.format)
 
 

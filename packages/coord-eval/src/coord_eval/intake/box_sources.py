@@ -150,5 +150,4 @@ def _expected_iou(true_DAP2: np.ndarray, area_D1PP: np.ndarray, box_DC4: np.ndar
     union_DCPP = np.maximum(size_DC, 1e-300)[..., None, None] + area_D1PP
     union_DCPP -= common_DCPP
     common_DCPP /= union_DCPP
-    iou_DC: np.ndarray = common_DCPP.mean(axis=(2, 3))
-    return iou_DC
+    return np.asarray(common_DCPP.mean(axis=(2, 3)))

@@ -51,10 +51,9 @@ class IdIndex:
     """Index of the images by id and by file name."""
 
     def __init__(self, ground_truth: GroundTruth) -> None:
-        self._ids: dict[ImageId, int] = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
         # "42" and 42 denote the same image, unless the data set has both.
-        for i, image_id in enumerate(ground_truth.image_ids):
-            self._ids.setdefault(str(image_id), i)
+        ids = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
+        self._ids: dict[ImageId, int] = {**{str(image_id): i for image_id, i in ids.items()}, **ids}
         self._file_names = ground_truth.file_names
 
     @cached_property
@@ -127,11 +126,10 @@ def join(
 def check_any_known(total: int, unknown: Sequence[str], ground_truth: GroundTruth) -> None:
     """Raise if there are answers and none of them is for an image of the ground truth."""
     if total and len(unknown) == total:
+        first = ground_truth.image_ids[0] if len(ground_truth) else "no image"
         raise InputError(
-            f"none of {counted(total, 'prediction')} is about an image of the ground truth: the first is "
-            f"about {unknown[0]}, "
-            f"the ground truth begins with {ground_truth.image_ids[0] if len(ground_truth) else 'no image'!r}; are "
-            "these files of one data set?"
+            f"none of {counted(total, 'prediction')} is about an image of the ground truth: the first is about "
+            f"{unknown[0]}, the ground truth begins with {first!r}; are these files of one data set?"
         )
 
 

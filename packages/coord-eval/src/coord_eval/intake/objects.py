@@ -6,15 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
-from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.intake.answers import AnswerSettings
 from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.joining import without_labels
 from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.predictions import from_records
 from coord_eval.intake.ranking import choose_source, object_scores
-from coord_eval.parse.answer import without_other_images, without_points
+from coord_eval.parse.answer import ParsedObject, without_other_images, without_points
 from coord_eval.parse.parser import parse_answer
+
+
+class ScoredObject(ParsedObject):
+    """An object whose `score` is the one by which it is ranked, in (0, 1], whether or not the answer states it."""
+
+    __slots__ = ()
+    score: float
 
 
 def scored_objects(
@@ -67,7 +73,4 @@ def scored_objects(
     for drop in answer.dropped:
         dropped[drop.reason] = dropped.get(drop.reason, 0) + 1
     scores = object_scores(source, answer, prediction)
-    objects = [
-        ScoredObject(o.desc, o.box, s, o.repairs, o.points, o.coordinates) for o, s in zip(answer, scores, strict=True)
-    ]
-    return objects, dropped
+    return [ScoredObject(*o._replace(score=s)) for o, s in zip(answer, scores, strict=True)], dropped

@@ -27,13 +27,10 @@ from coord_eval.parse.answer import (
 )
 from coord_eval.parse.numbers import NUMBER, Value, read_number
 
-_prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
-
-COORD_PATTERN = rf"{_prefix}[^|<>]{{0,24}}{_suffix}"
+COORD_START, _end = WILDCARD_TOKEN.split("*")
+COORD_PATTERN = rf"{re.escape(COORD_START)}[^|<>]{{0,24}}{re.escape(_end)}"
 """Text spelled like a coordinate token, valid or not (wildcard, padded, too large); bounded, for linear time."""
 COORD = re.compile(COORD_PATTERN)
-COORD_START = WILDCARD_TOKEN.split("*", maxsplit=1)[0]
-
 POINT_RADIUS = 0.0005
 """Half the side of the square that represents a point, which is one cell of a grid of 1000."""
 
@@ -88,21 +85,10 @@ class Stated(NamedTuple):
 
 
 _FRACTIONS, _PERCENT = UnitScale(1.0, 1.0), UnitScale(100.0, 100.0)
-
-
-def _is_small(item: ParsedObject) -> bool:
-    return item.first_coord_index is None and item.scale != (100, 100) and max(item.bins) <= 1
-
-
 _FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
 ROW_IN_LABEL = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
 """Another object within a label, since a quote or bracket before it is missing."""
-
-
 _ANGLE = re.compile(rf"(?:{'|'.join(names_of('turn'))})[\"'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.IGNORECASE)
-"""An angle of a box."""
-
-
 _PIXELS = re.compile(r"[0-9]\s?px\b")
 _BOOLEANS = {"true": True, "false": False}
 _ORDERS: dict[str, Order] = {"xywh": "xywh", "cxcywh": "cxcywh"}
@@ -344,3 +330,7 @@ class AnswerBuilder:
         if self.fractions and not self.scale.assumed and not all(map(_is_small, answer)):
             answer = without(answer, _is_small, "ambiguous")  # 0.1 among 100 is hardly a tenth of a thousandth
         return answer
+
+
+def _is_small(item: ParsedObject) -> bool:
+    return item.first_coord_index is None and item.scale != (100, 100) and max(item.bins) <= 1

@@ -79,11 +79,11 @@ def _metric_sections(evaluation: Figures) -> list[str]:
     leading = {shown_of(row.name).section for row in METRICS.values() if any(f.headline for f in row.figures)}
     parts = []
     for title, rows in sorted(contents.items(), key=lambda item: item[0] not in leading):
-        pieces = [html for row in rows if row.html and (html := row.html(evaluation))]
-        mains = [row.main(evaluation) for row in rows if row.main]
+        pieces = list(filter(None, (row.html(evaluation) for row in rows if row.html)))
+        mains = (row.main(evaluation) for row in rows if row.main)
         if pieces:
             folded = title not in leading and not any("<figure" in html or "matrix" in html for html in pieces)
-            parts.append(section(title, columns(*pieces), next((main for main in mains if main), ""), folded))
+            parts.append(section(title, columns(*pieces), next(filter(None, mains), ""), folded))
     return parts
 
 
@@ -97,10 +97,9 @@ def _intervals(evaluation: Figures) -> str:
         name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
         for name, row in evaluation.intervals.items()
     }
-    if not rows or not evaluation.has_boxes:
-        return ""
-    html = headline_first(("", "value", "interval"), rows)
-    return section("95 % confidence intervals (bootstrap over images)", html, f"{len(rows)} figures", folded=True)
+    html = headline_first(("", "value", "interval"), rows) if evaluation.has_boxes else ""
+    title = "95 % confidence intervals (bootstrap over images)"
+    return section(title, html, f"{len(rows)} figures", folded=True) if html else ""
 
 
 def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
@@ -134,14 +133,10 @@ def figures_html(evaluation: Figures) -> str:
     parts = []
     for name in headline(evaluation):
         value, row = evaluation[name], evaluation.intervals.get(name)
-        if np.isnan(value):
-            continue
-        text = f"{name} {number(value)}"
-        if row:
-            text += f" [{row['low']:.3f}, {row['high']:.3f}]"
-        if name in evaluation.ceiling:
-            text += f" (ceiling {number(evaluation.ceiling[name])})"
-        parts.append(text)
+        interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+        ceiling = f" (ceiling {number(evaluation.ceiling[name])})" if name in evaluation.ceiling else ""
+        if not np.isnan(value):
+            parts.append(f"{name} {number(value)}{interval}{ceiling}")
     remark = ". Brackets: 95 % interval over images" if evaluation.intervals else ""
     return f'<p class="figures">{safe("; ".join(parts))}{remark}.</p>'
 

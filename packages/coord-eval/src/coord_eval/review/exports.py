@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from coord_codec.files import InputError, read_bytes, write_text
+from coord_eval.boxes.sorting import places_in_images
 from coord_eval.labelling.formats import EXPORTS
-from coord_eval.review.findings import Box, ReviewFinding, places_in_images
+from coord_eval.review.findings import Box, ReviewFinding
 from coord_eval.review.result import Review
 
 TOOLS = ("labelstudio", "cvat", "coco", "fiftyone")
@@ -21,7 +22,7 @@ APPLIED = 0.5
 
 
 def proposed_records(review: Review) -> list[dict[str, Any]]:
-    """Return a record for each image with a suspicion, as predictions hold them, the most suspect image first.
+    """Return a record for each image with a suspicion, the most suspect first, as predictions hold them.
 
     Its objects are the labels, with the proposals of probable suspicions in their place; `score` is the probability
     that each is right. Crowd regions are left out.

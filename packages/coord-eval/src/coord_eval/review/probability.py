@@ -47,8 +47,7 @@ class Probabilities:
 def likelihood_ratios(figures_NF: np.ndarray, weights: LabelWeights) -> np.ndarray:
     """Return how many times more probable the figures are under each kind of fault than for a right label, [N, K]."""
     scores_NK = figures_NF @ np.array(weights.figures).T + np.array(weights.bias)
-    ratio_NK: np.ndarray = np.exp(np.clip(scores_NK, -30, 30))
-    return ratio_NK
+    return np.asarray(np.exp(np.clip(scores_NK, -30, 30)))
 
 
 def probabilities(

@@ -23,8 +23,7 @@ def f1(judged: JudgedAnswers, beta: float = 1.0) -> np.ndarray:
 
 
 def _mean_over_thresholds(values_IT: np.ndarray) -> np.ndarray:
-    mean_I: np.ndarray = values_IT.mean(axis=1)
-    return mean_I
+    return np.asarray(values_IT.mean(axis=1))
 
 
 def recall(judged: JudgedAnswers) -> np.ndarray:
@@ -90,8 +89,7 @@ def duplicate_boxes(judged: JudgedAnswers) -> np.ndarray:
     """
     matches = judged.scored.matches
     hit_D, counted_D = matches.at(0.5)
-    duplicate_D: np.ndarray = ~hit_D & (judged.repeated_D | ((matches.best_D >= 0.5) & counted_D))
-    return duplicate_D
+    return np.asarray(~hit_D & (judged.repeated_D | ((matches.best_D >= 0.5) & counted_D)))
 
 
 def no_duplicates(judged: JudgedAnswers) -> np.ndarray:
