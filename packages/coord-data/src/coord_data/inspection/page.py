@@ -144,16 +144,7 @@ def _images(shown: Sequence[Instance], examination: Examination) -> str:
 def add_image(
     images: Gallery, name: str, image: Image.Image, drawn: Sequence[Drawn], caption: str, details: str = ""
 ) -> None:
-    """Add an image with boxes to those of this page.
-
-    Args:
-        images: the images of the page
-        name: path of the image
-        image: the image
-        drawn: boxes on it
-        caption: plain text below it
-        details: HTML that folds below the caption
-    """
+    """Add an image with boxes to those of this page; the details are HTML, which folds below the caption."""
     areas = [(box.box[2] - box.box[0]) * (box.box[3] - box.box[1]) for box in drawn]
     values = 0, len(drawn), min(areas, default=1)  # the first order is that of the cards
     objects = images.tokens(box.label for box in drawn)
