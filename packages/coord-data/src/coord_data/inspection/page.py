@@ -95,7 +95,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     listed = f'<div class="findings">{table(("", "code", "fault", "evidence", "records", "fix"), rows)}</div>'
     scale = CoordGrid().scale
     boxes_N4 = examination.boxes
-    sides = (boxes_N4[:, 2:] - boxes_N4[:, :2]).min(axis=1) * scale
+    sides = np.minimum(boxes_N4[:, 2] - boxes_N4[:, 0], boxes_N4[:, 3] - boxes_N4[:, 1]) * scale
     counts = np.bincount(raw.image_N, minlength=len(raw.files))
     distributions = (
         histogram("Shorter side of the boxes", sides, f"bins of {scale}"),
