@@ -30,6 +30,11 @@ class RunError(Exception):
     """Work that has begun and cannot finish: a full disk, a killed process, a file that changed. Exit code 1.
 
     The message names what failed and what to do next; commands print it without a traceback.
+
+    Example:
+        >>> raise RunError("out.jsonl: cannot be written (no space left on device); free some space and repeat")
+        Traceback (most recent call last):
+        coord_codec.files.RunError: out.jsonl: cannot be written (no space left on device); free some space and repeat
     """
 
 
