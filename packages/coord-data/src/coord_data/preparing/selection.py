@@ -55,9 +55,12 @@ def without_duplicates(
         first, second = wanted.pairs_P2[at].tolist()
         if first not in kept_as and second not in kept_as:  # a copy of a copy may be none of the image that is kept
             kept_as[second] = wanted[at]
+    pairs_P2 = np.array([(at, pair.first) for at, pair in sorted(kept_as.items())], np.int64).reshape(-1, 2)
     dropped = [
-        Dropped(one := names[at], other := names[pair.first], pair.how, targets.are_the_same(one, other))
-        for at, pair in sorted(kept_as.items())
+        Dropped(names[at], names[first], kept_as[at].how, same_boxes)
+        for (at, first), same_boxes in zip(
+            pairs_P2.tolist(), targets.are_the_same(names, pairs_P2).tolist(), strict=True
+        )
     ]
     kept_name = {row.image: row.kept for row in dropped}
     copies = [instance for instance in instances if instance.image in kept_name]
