@@ -261,12 +261,7 @@ def robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 class BestIou:
-    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for one box after another.
-
-    Args:
-        truth: the objects
-        image_B: the image of each box
-    """
+    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for boxes of the same images."""
 
     def __init__(self, truth: GroundTruth, image_B: np.ndarray) -> None:
         regular_R = np.flatnonzero(~truth.crowd_N & np.isin(truth.image_N, image_B))

@@ -79,11 +79,7 @@ class ResultColumns:
         return usual is not None
 
     def add(self, records: Sequence[Mapping[str, Any]], places: Iterable[str]) -> None:
-        """Add boxes.
-
-        Args:
-            records: the records of the boxes
-            places: where each record stands, for messages
+        """Add the boxes of records, of which `places` say where they stand.
 
         Raises:
             InputError: naming record and field

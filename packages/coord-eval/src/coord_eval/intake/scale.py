@@ -104,13 +104,9 @@ def infer_scale(
 
 
 def _problem(truth: GroundTruth, raw: RawNumbers, best_B2: np.ndarray, rivals: Sequence[float]) -> str:
-    """Return why the best scale is unreliable and what to do; empty if it is reliable.
+    """Return why the best scale, of divisors `best_B2`, is unreliable and what to do; empty if it is reliable.
 
-    Args:
-        truth: the ground truth
-        raw: the numbers
-        best_B2: divisors of the best scale
-        rivals: mean best IoU of the scales that are different from it
+    `rivals` are the mean best IoU of the scales that are different from it.
     """
     image_B = raw.detections.image_D
     top = _fit(truth, image_B, raw.numbers_B4 / np.tile(best_B2, 2))[1]

@@ -54,13 +54,7 @@ class Compared:
 
 
 def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Compared:
-    """Pair answers with labels.
-
-    Args:
-        truth: the labels
-        detections: the answers
-        calibrated: whether the scores are probabilities already
-    """
+    """Pair answers with labels; the scores of `calibrated` answers are probabilities already."""
     pairs = overlapping_pairs(truth, detections, use_categories=False)
     same_P = detections.category_D[pairs.det_P] == truth.category_N[pairs.object_P]
     in_crowd_P = truth.crowd_N[pairs.object_P]
@@ -94,13 +88,14 @@ def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Com
     partner_N, partner_D = _one_to_one(pairs.take(same_P), confidence_D, shape)
     rivals = pairs.take(~same_P & (partner_D[pairs.det_P] < 0))
     rival_N, _ = _one_to_one(rivals, confidence_D, shape)
+    partner_iou_N, rival_iou_N = (_iou(answer_N, truth, detections) for answer_N in (partner_N, rival_N))
     return Compared(
         confidence_D=confidence_D,
         partner_N=partner_N,
         partner_D=partner_D,
         rival_N=rival_N,
-        partner_iou_N=_iou(partner_N, truth, detections),
-        rival_iou_N=_iou(rival_N, truth, detections),
+        partner_iou_N=partner_iou_N,
+        rival_iou_N=rival_iou_N,
         beside_D=beside_D,
         crowd_D=crowd_D,
         unmatched=unmatched,
