@@ -286,8 +286,3 @@ class BestIou:
             iou_P = box_iou(boxes_B4[self._box_P], self._objects_P4)
             best_B[has_B] = np.maximum.reduceat(iou_P, self._begin_B[has_B])
         return float(best_B.mean())
-
-
-def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
-    """Return the mean over boxes, in [0, 1], of the best IoU with any object of their image; 0 without boxes."""
-    return BestIou(ground_truth, image_B)(unit_B4)

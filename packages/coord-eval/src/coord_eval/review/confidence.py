@@ -88,14 +88,13 @@ def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Com
     partner_N, partner_D = _one_to_one(pairs.take(same_P), confidence_D, shape)
     rivals = pairs.take(~same_P & (partner_D[pairs.det_P] < 0))
     rival_N, _ = _one_to_one(rivals, confidence_D, shape)
-    partner_iou_N, rival_iou_N = (_iou(answer_N, truth, detections) for answer_N in (partner_N, rival_N))
     return Compared(
         confidence_D=confidence_D,
         partner_N=partner_N,
         partner_D=partner_D,
         rival_N=rival_N,
-        partner_iou_N=partner_iou_N,
-        rival_iou_N=rival_iou_N,
+        partner_iou_N=_iou(partner_N, truth, detections),
+        rival_iou_N=_iou(rival_N, truth, detections),
         beside_D=beside_D,
         crowd_D=crowd_D,
         unmatched=unmatched,

@@ -63,11 +63,12 @@ class JudgedLabels:
         }
 
     def _boxed(self, image_id: int | str, desc: str | None, box: Box) -> dict[str, Any]:
-        unit = (np.array(box) / np.tile(self.truth.sizes_I2[self._index[image_id]], 2)).tolist()
+        unit = (np.array(box) / np.tile(self.truth.sizes_I2[self.image_index[image_id]], 2)).tolist()
         return {"desc": desc, "bbox": unit if np.isfinite(unit).all() else None, "bbox_xyxy": list(box)}
 
     @cached_property
-    def _index(self) -> dict[int | str, int]:
+    def image_index(self) -> dict[int | str, int]:
+        """The index of each image by its id."""
         return {image_id: i for i, image_id in enumerate(self.truth.image_ids)}
 
     def to_dict(self) -> dict[str, Any]:
