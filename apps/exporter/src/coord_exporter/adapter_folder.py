@@ -18,11 +18,7 @@ from coord_exporter.vocabulary import find_tables
 
 
 def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: Path, force: bool) -> None:
-    """Write what `plan_merge` leaves out with `keep_lora`: a plain LoRA adapter of the merged base.
-
-    Raises:
-        ExportError: if writing fails
-    """
+    """Write what `plan_merge` leaves out with `keep_lora`: a plain LoRA adapter of the merged base."""
     modules = lora_modules(base, adapter)
     names = tuple(f"base_model.model.{module}." for module in modules)
     kept = [t for t in adapter.file.tensors if t.name.startswith(names) and offset_part(t.name) is None]
@@ -42,11 +38,7 @@ def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: P
 
 
 def lora_modules(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
-    """Return the modules with factors that are neither embedding nor head.
-
-    Raises:
-        InputError: if there are none, or factors of experts, which are no layers of their own
-    """
+    """Return the modules with factors, none of embedding and head; factors of experts are refused."""
     tables = find_tables(base)
     tied = {name.rpartition(".")[0].rpartition(".")[2] for name in (tables.embed, tables.head)}
     found = sorted(module for module in adapter.factors if module.rpartition(".")[2] not in tied)

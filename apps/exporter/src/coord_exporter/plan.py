@@ -351,11 +351,7 @@ def _head_shares_rows(adapter: Adapter, tables: Tables) -> bool:
 
 
 def offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, RowsStep]:
-    """Return the step of the coordinate offsets for embedding and head; empty without offsets.
-
-    Raises:
-        InputError: for ids outside the vocabulary, or offsets of another width
-    """
+    """Return the step of the offsets, if they fit, for embedding and head; empty without offsets."""
     offsets = adapter.offsets
     if offsets is None or not offsets.ids:
         return {}

@@ -49,11 +49,7 @@ class Vocabulary:
         return max(self.ids.values(), default=-1) + 1
 
     def coord_vocab(self) -> CoordVocab | None:
-        """Return the coordinate tokens, or None if there are none.
-
-        Raises:
-            InputError: if some are missing, or their ids are not consecutive and in order
-        """
+        """Return the coordinate tokens, all in order or an `InputError`; None if there are none."""
         tokens = coord_tokens()
         ids = [self.ids[token] for token in tokens if token in self.ids]
         if not ids:
@@ -80,11 +76,7 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary | None:
-    """Read a checkpoint's vocabulary from its tokenizer.json, None if it has none.
-
-    Raises:
-        InputError: for a file that cannot be read
-    """
+    """Read a checkpoint's vocabulary from its tokenizer.json, None if it has none."""
     path = folder / "tokenizer.json"
     if not path.exists():
         return None

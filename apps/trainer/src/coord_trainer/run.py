@@ -13,7 +13,7 @@ import torch
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.pages import fragment, notes
-from coord_data.finding import Finding, write_findings
+from coord_data.finding import write_findings
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
 from coord_trainer.answers.decodings import predict_images
@@ -84,7 +84,11 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
                     labels, settings = tuple(data.scored.classes or data.scored.words), config.data
                     asked = Question(settings.prompt, settings.class_prompt, labels, settings.geometry)
                     check_views(config.evaluation.views, asked)
-                findings = _inspect(config, data)
+                findings = []
+                if config.data.given:  # what is generated has no faults
+                    pairs = zip(source_configs(config), data.train.image_sets, strict=True)
+                    for (_, alone), images in pairs:
+                        findings += check_before_training(alone, images, data.heldout)
                 run.open_folder(data.facts())
             data = data.without_evidence()
         digests = {f"{name} data": facts["digest"] for name, facts in data.facts().items()}
@@ -115,11 +119,7 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
 
 
 def _load(config: RunConfig, folder: Path) -> RunData:
-    """Load the data of a run.
-
-    Raises:
-        InputError: it cannot be used, which the findings about it then explain, or there are fewer images than ranks.
-    """
+    """Load the data of a run; an `InputError` if it cannot be used, or has fewer images than ranks."""
     with explain_unusable(config) if config.data.given and is_first() else nullcontext():
         data = load_data(config, folder / "data")
     images = len(data.train)
@@ -130,12 +130,3 @@ def _load(config: RunConfig, folder: Path) -> RunData:
             "images or start fewer ranks"
         )
     return data
-
-
-def _inspect(config: RunConfig, data: RunData) -> list[Finding]:
-    """Print and return the findings about every annotated source; none for generated shapes."""
-    if not config.data.given:
-        return []
-    pairs = zip(source_configs(config), data.train.image_sets, strict=True)
-    checks = [check_before_training(alone, images, data.heldout) for (_, alone), images in pairs]
-    return [finding for findings in checks for finding in findings]

@@ -23,12 +23,7 @@ _SINGULAR = {
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun.
-
-    Args:
-        count: the number
-        noun: the noun of one, with its verb if there is one
-        plural: that of several; by default the noun with an s
+    """Return a number with its noun, and its verb if there is one; the plural is by default the noun with an s.
 
     Example:
         >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "image")

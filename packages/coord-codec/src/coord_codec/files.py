@@ -30,11 +30,6 @@ class RunError(Exception):
     """Work that has begun and cannot finish: a full disk, a killed process, a file that changed. Exit code 1.
 
     The message names what failed and what to do next; commands print it without a traceback.
-
-    Example:
-        >>> raise RunError("out.jsonl: cannot be written (no space left on device); free some space and repeat")
-        Traceback (most recent call last):
-        coord_codec.files.RunError: out.jsonl: cannot be written (no space left on device); free some space and repeat
     """
 
 
@@ -90,12 +85,7 @@ def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
 
 
 def decode_json(text: str) -> Any:
-    """Return the same value as `json.loads`, decoded by pydantic in two fifths of the time.
-
-    Raises:
-        ValueError: if the text is not JSON
-        RecursionError: if it is nested too deeply
-    """
+    """Return the same value as `json.loads`, decoded by pydantic in two fifths of the time."""
     from pydantic_core import from_json  # a slow import, so only when needed
 
     try:
@@ -171,11 +161,7 @@ def finite_numbers(value: object, count: int | None, where: str) -> tuple[float,
 
 
 def identifier(value: object, where: str) -> int | str:
-    """Return an image or category id; `42.0` becomes 42.
-
-    Raises:
-        InputError: if it is neither an integer nor text
-    """
+    """Return an image or category id; `42.0` becomes 42."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -269,11 +255,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 text file atomically, see `atomic_write`; its folder is made if it is missing.
-
-    Raises:
-        OSError: if the file cannot be written; an existing file of that name stays as it was
-    """
+    """Write a UTF-8 text file atomically, see `atomic_write`; its folder is made if it is missing."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(text)

@@ -155,14 +155,7 @@ class CoordVocab:
         return self.first_id + self.grid.check_bin(k)
 
     def mask(self, ids: Any) -> Any:
-        """Return which ids are coordinates.
-
-        Args:
-            ids: a list (nested lists too), NumPy array or torch tensor of any shape
-
-        Returns:
-            Booleans of the same kind and shape.
-        """
+        """Return which ids of a list, nested lists, an array or a tensor are coordinates, in the same shape."""
         if hasattr(ids, "dtype"):
             return (ids >= self.first_id) & (ids < self.first_id + self.grid.bins)
         return [self.mask(i) if isinstance(i, (list, tuple)) else i in self.ids for i in ids]

@@ -34,11 +34,7 @@ def model_class(config: dict) -> Any:
 
 
 def empty_model(base: StoredCheckpoint) -> Any:
-    """Build a checkpoint's model without weights, on torch's meta device.
-
-    Raises:
-        InputError: if this version of transformers does not support the model
-    """
+    """Build a checkpoint's model, if transformers supports it, without weights on torch's meta device."""
     import torch
     import transformers
 

@@ -254,11 +254,7 @@ class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
 
 
 def needed(module: str) -> Any:
-    """Return a module of another library.
-
-    Raises:
-        InputError: if it is not installed
-    """
+    """Return a module of another library; an `InputError` if it is not installed."""
     try:
         return import_module(module)
     except ImportError:

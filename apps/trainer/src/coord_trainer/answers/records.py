@@ -36,13 +36,10 @@ NEARLY_UNIFORM = "images of more than 8 bits that nearly become uniform in 8; co
 
 @dataclass(frozen=True)
 class ImageSource:
-    """One image to answer.
+    """One image to answer, `held` if it was generated.
 
-    Attributes:
-        path: the image file
-        name: the path relative to the root of all images, as written to predictions.jsonl
-        image_id: the id in the annotations, None if they have none; without annotations the name
-        held: the image itself if it was generated
+    Its name is the path relative to the root of all images, as predictions.jsonl has it, and its id too
+    without annotations.
     """
 
     path: Path

@@ -182,11 +182,7 @@ def json_line(record: Mapping[str, Any]) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder of results if it is missing.
-
-    Raises:
-        InputError: a file has its name, or the name of a folder around it
-    """
+    """Create a folder of results if it is missing; an `InputError` if a file is in its place."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

@@ -68,15 +68,7 @@ _SIZE = re.compile(r"\d+(\.\d+)?([KMGT]i?B)")
 
 @dataclass(frozen=True)
 class SwiftArgument:
-    """An argument that is passed to ms-swift and takes effect.
-
-    Attributes:
-        name: in ms-swift.
-        type: names of Python types, `|` between alternatives, `?` at the end if null is allowed.
-        values: choices or range; empty if every value of the type is allowed.
-        needs: `name` or `name=value`, without which it has no effect.
-        acts: where it takes effect, if a CPU is not enough; arguments without this have a test that shows their effect.
-    """
+    """An argument that is passed to ms-swift and takes effect: a row of the table, see above."""
 
     name: str
     type: str
@@ -99,11 +91,7 @@ class SwiftArgument:
         return " or ".join(kinds) + (f" ({self.values})" if self.values else "")
 
     def read(self, value: Any) -> Any:
-        """Convert `value` to the argument's type.
-
-        Raises:
-            ValueError: it is of another type, or not an allowed value.
-        """
+        """Convert `value` to the argument's type; a `ValueError` if it has another, or is not allowed."""
         kinds = self.type.rstrip("?").split("|")
         if kinds == ["list"] and isinstance(value, str):
             value = [value]

@@ -133,11 +133,7 @@ class ModelCard(_Part):
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")
 
     def calibration_of(self, decoding: Decoding, views: Sequence[str], folder: Path) -> Calibration | None:
-        """Return the calibration for boxes of a decoding, and for the same views; None if there is none.
-
-        Raises:
-            InputError: if it is damaged, or was fitted on other weights than those of the checkpoint
-        """
+        """Return the calibration for a decoding and views; an `InputError` if it is of other weights."""
         if (found := self.calibrations.get(calibration_key(decoding, views))) is None:
             return None
         record = read_json(folder / _EXPORT) if (folder / _EXPORT).is_file() else {}

@@ -219,11 +219,7 @@ def count_parameters(model: torch.nn.Module) -> dict[str, int]:
 
 
 def report_quantised(model: torch.nn.Module) -> None:
-    """Print how much of a base is in 4 bits.
-
-    Raises:
-        InputError: nothing is, since it has no linear layer outside vision tower and head.
-    """
+    """Print how much of a base is in 4 bits; an `InputError` if nothing is."""
     quantised = sum(2 * p.numel() for p in model.parameters() if _numbers_in(p) == 2)
     if not quantised:
         raise InputError("training.quant_bits: no layer of the model can be loaded in 4 bits; leave it out")

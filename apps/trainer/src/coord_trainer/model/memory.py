@@ -88,12 +88,9 @@ class LiveBytes(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class LossMemory:
-    """Bytes used by head and loss, from the supervised rows on, besides the weight.
+    """Bytes of head and loss, from the supervised rows on, besides the weight.
 
-    Attributes:
-        forward: peak in the forward pass
-        kept: saved for the backward pass
-        backward: peak in the backward pass, above what is saved
+    `kept` are saved for the backward pass, whose peak is above them.
     """
 
     forward: int

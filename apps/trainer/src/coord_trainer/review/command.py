@@ -30,14 +30,8 @@ LIKELIHOODS = "likelihoods.jsonl"
 class ReviewRequest:
     """The arguments of the command line.
 
-    Attributes:
-        model: the folder of a model; None with folds whose models are trained from a configuration
-        sources: the annotated images
-        annotations: the name of their file, for the page
-        out: the output folder
-        folds: number of models that are trained on the other parts of the records; 0 for the model itself
-        exports: forms of labelling tools to write the proposals in
-        force: whether to discard earlier answers
+    There is no `model` with `folds`, models that are trained on the other parts of the records. `annotations`
+    is the name of their file.
     """
 
     model: Path | None

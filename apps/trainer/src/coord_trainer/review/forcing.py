@@ -42,12 +42,10 @@ _ROWS = 512
 
 @dataclass(frozen=True)
 class ForcedAnswer:
-    """The labels of one image, and how likely the model finds it that there are no more.
+    """The labels of one image in the order of the answer, and the log-probability of its end after them.
 
-    Attributes:
-        labels: in the order of the answer
-        beyond: number of labels beyond `data.max_objects`, which are not judged
-        end_logprob: log-probability of the end of the answer after the last label; None if the image cannot be read
+    `beyond` counts labels beyond `data.max_objects`, which are not judged. There is no `end_logprob` if the
+    image cannot be read.
     """
 
     labels: tuple[LabelLikelihood, ...]

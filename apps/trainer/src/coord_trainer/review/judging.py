@@ -25,13 +25,7 @@ FORCED = "forced.jsonl"
 
 @dataclass(frozen=True)
 class JudgedRecord:
-    """An annotated image.
-
-    Attributes:
-        source: its file
-        instance: its labels
-        image_id: its id in the annotations; its place there if they have no ids
-    """
+    """An annotated image; its id is its place in the annotations if they have no ids."""
 
     source: ImageSource
     instance: Instance
@@ -40,12 +34,10 @@ class JudgedRecord:
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of the labels of some images.
+    """The likelihoods of labels, and how many labels and images were not judged.
 
-    Attributes:
-        likelihoods: of the labels that were judged
-        beyond: number of labels beyond `data.max_objects`, which the model was never shown
-        unread: number of images that cannot be decoded
+    Labels `beyond` `data.max_objects` were never shown to the model, and images that are `unread` cannot be
+    decoded.
     """
 
     likelihoods: tuple[LabelLikelihood, ...]

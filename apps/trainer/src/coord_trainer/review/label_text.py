@@ -20,13 +20,7 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class LabelSpans:
-    """Where a label stands in the text.
-
-    Attributes:
-        index: its place in the record's `objects`
-        name: its description
-        coordinates: its coordinates, in the order of the geometry
-    """
+    """Where a label of a record stands in the text: its description, and each of its coordinates."""
 
     index: int
     name: Span
@@ -35,12 +29,7 @@ class LabelSpans:
 
 @dataclass(frozen=True)
 class LabelText:
-    """An answer made of labels.
-
-    Attributes:
-        text: the answer
-        labels: its labels, in the order of the text
-    """
+    """An answer made of labels, which it has in their order."""
 
     text: str
     labels: tuple[LabelSpans, ...]

@@ -55,13 +55,7 @@ class Trained:
 class OpenRun:
     """A loaded model with its processor and template, ready to encode samples and to train.
 
-    Attributes:
-        config: of the run
-        family: of the model
-        folder: the folder that swift writes to
-        vocab: the tokenizer's coordinate tokens; None if it has none
-        markers: ids of the object markers; None if answers have none
-        pipeline: of ms-swift; used only within this folder
+    `folder` is the one that swift writes to; `pipeline` is ms-swift's, used only within this folder.
     """
 
     config: RunConfig

@@ -177,11 +177,7 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
 
 
 def fetch_checkpoint(name: str, use_hf: bool | None, without_weights: bool) -> Path:
-    """Return the folder of a checkpoint from the hub, downloaded if it is not in the cache.
-
-    Raises:
-        InputError: the checkpoint cannot be downloaded.
-    """
+    """Return the folder of a checkpoint from the hub, downloaded if it is not in the cache."""
     try:
         return Path(safe_snapshot_download(name, download_model=not without_weights, use_hf=use_hf))
     except Exception as error:  # each hub has its own exceptions

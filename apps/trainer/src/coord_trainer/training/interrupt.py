@@ -49,8 +49,7 @@ class Interrupted(KeyboardInterrupt):
 class Interruption:
     """Context manager that handles the signals of a run; does nothing outside of the main thread.
 
-    Attributes:
-        signum: the first signal received; 0 before that
+    `signum` is the first signal received; 0 before that.
     """
 
     signum: int = 0

@@ -33,13 +33,7 @@ _WARM_UP, _PROFILED = 3, 5
 
 
 class StepProfile(TrainerCallback):
-    """Profiles a few steps after warming up, and appends their times to the metrics file.
-
-    Args:
-        path: the metrics file
-        vision_tower: name of the vision tower's module
-        language_model: name of the language model's module
-    """
+    """Profiles a few steps after warming up, and appends their times to the metrics file."""
 
     def __init__(self, path: Path, vision_tower: str, language_model: str) -> None:
         self._path = path

@@ -132,11 +132,7 @@ class View(ABC):
 
 
 def no_argument(view: type[View], argument: str | None) -> None:
-    """Refuse an argument of a view that takes none.
-
-    Raises:
-        ValueError: if there is one
-    """
+    """Raise `ValueError` if there is an argument, for a view that takes none."""
     if argument is not None:
         raise ValueError(f"expected {view.name} without an argument, found {view.name}:{argument}")
 

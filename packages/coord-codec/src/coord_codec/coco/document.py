@@ -123,10 +123,7 @@ class CocoLists:
 def stream_coco(file: JsonFile, whole: bool, image_row: Callable[[Any], Any] | None = None) -> CocoLists:
     """Return the lists of a file, of which some thousand annotations are in memory at a time.
 
-    Args:
-        file: the file
-        whole: see `AnnotationColumns`
-        image_row: changes each row of the list of images; None to leave them as they are
+    Each row of the list of images is changed by `image_row`; see `AnnotationColumns` for `whole`.
 
     Raises:
         InputError: the file cannot be read, or is not a JSON object

@@ -242,11 +242,7 @@ class CocoReader:
     def check_images(self, first_of_none: Problem | None) -> None:
         """Check, after all annotations were read, that at least one of them belongs to an image of the file.
 
-        Args:
-            first_of_none: the first problem with an image id; None if there is none, or any row was plain
-
-        Raises:
-            InputError: if none does, so that no image would have objects
+        The first problem with an image id is None if there is none, or any row was plain.
         """
         images = (*self.image_index, *self._image_ids.left_out)
         if first_of_none is not None and images and not self._any_image_known:

@@ -19,9 +19,6 @@ from coord_codec.files import InputError, RunError
 def exit_codes(*, quiet: bool = False) -> Iterator[None]:
     """Run a command, and end the process with one line on stderr where it fails for a reason that a user can mend.
 
-    Args:
-        quiet: print nothing if the command is interrupted
-
     Raises:
         SystemExit: 2 for bad input, 1 for a failed run, 130 for an interrupt, 143 for SIGTERM
     """

@@ -285,10 +285,6 @@ class Geometry(ABC):
 
         Angles that would be rounded to a whole period become 0.
 
-        Args:
-            coordinates: coordinates in canonical order
-            grid: the grid on which they are quantised
-
         Raises:
             SmallBoxError: if the shape is too small for this grid
         """
@@ -314,12 +310,7 @@ class Geometry(ABC):
     # Constraints on answers while they are generated.
 
     def next_bins(self, prefix: Sequence[int], bins: int) -> tuple[int, int]:
-        """Return the first bin that may follow the bins of a begun shape, and the end of the range (exclusive).
-
-        Args:
-            prefix: the bins of the shape so far
-            bins: number of bins of the grid
-        """
+        """Return the first of `bins` that may follow those of a begun shape, and the end of the range (exclusive)."""
         place = len(prefix)
         lower = self.above[place] if place < len(self.above) else None
         return 0 if lower is None else prefix[lower] + 1, bins - (place in self.above)

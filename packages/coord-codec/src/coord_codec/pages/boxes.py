@@ -59,11 +59,8 @@ def image_svg(name: str, size: tuple[float, float], boxes: Sequence[Drawn], data
     Labels are placed beside their boxes, those of errors first; one that finds no room is hidden until the image is
     enlarged, and its tooltip stays.
 
-    Args:
-        name: description for screen readers
-        size: width and height of the image, in any unit
-        boxes: boxes in any order
-        data: the image as a data URL; None draws on a plain background
+    The width and height of the image are in any unit, `name` is for screen readers, and without the image itself, a
+    data URL, the background is plain.
 
     Example:
         >>> image_svg("a.jpg", (64, 48), [Drawn("cat", (0.1, 0.1, 0.5, 0.5))])[:4]
@@ -113,13 +110,7 @@ def _outline(drawn: Drawn, w: int, h: int) -> str:
 
 
 def label_key(slots: Mapping[str, int], most: int = 60, folded: bool = True) -> str:
-    """Return the colours and numbers of labels; empty for fewer than two.
-
-    Args:
-        slots: place of each label, from `label_slots`
-        most: most labels shown
-        folded: whether they are folded at first
-    """
+    """Return the colours and numbers of at most `most` labels, from `label_slots`; empty for fewer than two labels."""
     if len(slots) < 2:
         return ""
     items = "".join(

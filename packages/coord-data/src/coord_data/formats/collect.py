@@ -32,12 +32,8 @@ def collect(
 ) -> AnnotationSet:
     """Return the instances of a reading, with a list of refused records and counts of repairs.
 
-    Args:
-        reading: result of a format reader
-        on_bad_box: how a refused object affects its image
-        image_size: looks up the width and height of an image whose record states none
-        geometry: the shape that each target must have: its own, or one derived from its box
-        image_fault: returns why an image cannot be used, which is told once in place of each of its boxes in pixels
+    The size of an image whose record states none is looked up, and `image_fault` returns why an image cannot be used,
+    which is told once in place of each of its boxes in pixels.
     """
     kind = geometry_of(geometry)
     problems: list[Problem] = []
@@ -106,7 +102,7 @@ def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list
     places: list[_Place | ValueError | None] = [None] * len(objects)
     rows: list[int] = []
     extents: list[tuple[float, float]] = []
-    slacks: list[tuple[float, float]] = []
+    sizes: list[tuple[float, float]] = []
     for n, (stated, size) in enumerate(objects):
         try:
             _check(stated, size)
@@ -116,12 +112,10 @@ def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list
         if not stated.is_point:
             rows.append(n)
             extents.append(_extent(stated, size))
-            slacks.append((CLIP_PIXELS, CLIP_PIXELS) if stated.unit == "pixels" else _shares_of_a_pixel(size))
-    corners = [objects[n][0].corners_xyxy for n in rows]
-    boxes_M4, extent_M2, slack_M2 = (
-        np.array(values, np.float64).reshape(-1, width) for values, width in ((corners, 4), (extents, 2), (slacks, 2))
-    )
-    placed = place(boxes_M4, extent_M2, slack_M2, CoordGrid())
+            sizes.append(size or (np.inf, np.inf))
+    boxes_M4 = np.array([objects[n][0].corners_xyxy for n in rows], np.float64).reshape(-1, 4)
+    extent_M2, size_M2 = (np.array(values, np.float64).reshape(-1, 2) for values in (extents, sizes))
+    placed = place(boxes_M4, extent_M2, CLIP_PIXELS * extent_M2 / size_M2, CoordGrid())
     for m, box in enumerate(placed.fractions_N4.tolist()):
         places[rows[m]] = placed.faults.get(m) or ((box[0], box[1], box[2], box[3]), bool(placed.clipped_N[m]))
     return places
@@ -141,10 +135,6 @@ def _check(stated: RawObject, size: tuple[int, int] | None) -> None:
 def _extent(stated: RawObject, size: tuple[int, int] | None) -> tuple[float, float]:
     """Return width and height of an image in the unit of an object."""
     return (float(size[0]), float(size[1])) if stated.unit == "pixels" and size is not None else (1.0, 1.0)
-
-
-def _shares_of_a_pixel(size: tuple[int, int] | None) -> tuple[float, float]:
-    return (CLIP_PIXELS / size[0], CLIP_PIXELS / size[1]) if size else (0.0, 0.0)
 
 
 def _fields(

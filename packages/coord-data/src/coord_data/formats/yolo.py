@@ -161,11 +161,8 @@ class HeldOut(NamedTuple):
 def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | None:
     """Return the images that a data.yaml names under `val` and `test`; None if it names neither.
 
-    Their labels are not read. A note reports a split that does not exist or equals the training images.
-
-    Args:
-        source: the data.yaml, or the folder of a data set with one
-        images: the folder of the training images that the user named
+    Their labels are not read. A note reports a split that does not exist or equals the training images, which are those
+    of the folder that the user named.
     """
     source = Source(source) if isinstance(source, Path) else source
     file = next(iter(_yamls(source)), None)

@@ -170,23 +170,13 @@ def write_chosen(
         facts["drawn"] = {"count": choice.count, "seed": choice.seed}
     parts: Mapping[str, Sequence[Instance]] = {out.name if out.suffix == ".jsonl" else RECORDS: instances}
     if choice.split is not None:
-        parts, near = _split(instances, names, looks, choice.split)
+        parts, near = split_by_content(instances, names, looks, choice.split)
         facts["near_duplicates"] = near
     written = {name: Records.of(part) for name, part in parts.items()}
     _write(out, written, facts, [*faults, *(row.problem for row in dropped)], looks if choice.as_part else None)
     _report(out, written, facts, near, faults)
     if choice.drop_duplicates is not None:
         _report_duplicates(dropped, choice.join_boxes)
-
-
-def _split(
-    instances: Sequence[Instance], names: Sequence[str], looks: Looks, share: float
-) -> tuple[Mapping[str, Sequence[Instance]], list[dict[str, object]]]:
-    """Return the records of train and val, and images of val that look like one of train, of those that are left."""
-    left = {instance.image for instance in instances}
-    places = [i for i, name in enumerate(names) if name in left]
-    kept = [names[i] for i in places]
-    return split_by_content(instances, kept, looks.take(np.array(places, np.int64)), share)
 
 
 def _report_duplicates(dropped: Sequence[Dropped], join_boxes: bool) -> None:

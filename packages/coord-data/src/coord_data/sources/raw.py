@@ -98,14 +98,10 @@ class RawImage(NamedTuple):
     def found(cls, image: Found, where: str, read: Callable[[RawImage], RawImage]) -> RawImage:
         """Return what `read` makes of the image that was found for a record, or why none is used."""
         stated = cls(image.name, where, fault=image.fault, notes=image.notes)
-        return stated if image.fault else stated.tried(read)
-
-    def tried(self, read: Callable[[RawImage], RawImage]) -> RawImage:
-        """Return what `read` makes of the image, or the image with the error message that it raises as its fault."""
         try:
-            return read(self)
+            return stated if image.fault else read(stated)
         except InputError as error:
-            return self._replace(fault=str(error))
+            return stated._replace(fault=str(error))
 
     def sized(self, width: Any, height: Any) -> RawImage:
         """Return the image with a size as its source states it, or with a note to count that it states none."""
@@ -175,11 +171,7 @@ def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the cells of each row that is not blank.
-
-    Raises:
-        InputError: a row is not CSV, or a cell exceeds Python's length limit.
-    """
+    """Yield the first line number and the cells of each row that is not blank."""
     rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     try:
         before = 0
@@ -192,11 +184,7 @@ def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int,
 
 
 def number(value: Any) -> float:
-    """Return a number or numeric text as a float.
-
-    Raises:
-        ValueError: the value is anything else.
-    """
+    """Return a number or numeric text as a float; anything else is a `ValueError`."""
     if isinstance(value, bool) or value is None:
         raise ValueError(f"expected a number, found {value!r}")
     try:

@@ -116,11 +116,7 @@ class Source(JsonFile):
         return None
 
     def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one.
-
-        Raises:
-            InputError: the source is a folder.
-        """
+        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one."""
         if self.is_dir:
             raise InputError(f"{self.path}: expected a file of records, found a folder; name the file in it")
         if self.head[:1] == "[":

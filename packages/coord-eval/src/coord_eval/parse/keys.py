@@ -174,6 +174,12 @@ class Keys:
             return name[end.end() :]
         return key if key in self.known else _NUMBERED.sub("", key)
 
-    def label_of(self, key: str | None) -> str:
+    def label_of(self, key: str) -> str:
         """Return a key as the label of its value, "" if the key has another meaning."""
-        return key if key is not None and self[key] is _OTHER and key not in NO_BOX else ""
+        return key if self[key] is _OTHER and key not in NO_BOX else ""
+
+    def row_of_plain(self, name: str | None, key: str) -> TextFormat | None:
+        """Return the format of the boxes below a key beside a label below a name, None for other keys."""
+        meaning = self[key]
+        is_plain = meaning.kind == "box" and not meaning.unit and name is not None and self[name].role == "label"
+        return meaning.row if is_plain else None

@@ -15,7 +15,7 @@ from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.keys import ACTIONS, NO_BOX, WEAK_LABELS, FieldMeaning, Keys
-from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_number, read_value, split_shapes
+from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_groups, read_number, read_value, split_shapes
 from coord_eval.parse.refusals import says_nothing
 
 MAX_NUMBERS = 100_000
@@ -77,6 +77,16 @@ class Field:
         bounds = [0, *self.breaks, len(self.groups)]
         runs = [[group for group in self.groups[a:b] if group] for a, b in pairwise(bounds)]
         return [shape for run in runs if run for shape in split_shapes(run, kind, requested, number_of)]
+
+
+def field_of(key: str, text: str, keys: Keys) -> Field | None:
+    """Return the field of a key and its value as text, None if the key asks for numbers that the value has not."""
+    role = keys[key].role
+    if role == "label" or keys.fact(key):
+        return Field(key, text=text, done=True)
+    takes_numbers = role in ("side", "corner", "centre", "size", "shape", "score")
+    groups = [group.values for group in read_groups(text, 0, len(text)).groups] if takes_numbers else []
+    return Field(key, groups, text if role == "score" else None, done=True) if groups else None
 
 
 @dataclass(slots=True)

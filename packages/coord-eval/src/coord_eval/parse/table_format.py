@@ -6,9 +6,9 @@ import re
 
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.keys import Keys
-from coord_eval.parse.numbers import NUMBER, read_groups
+from coord_eval.parse.numbers import NUMBER
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
-from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides
+from coord_eval.parse.record import FieldRecord, add_record, box_of_sides, field_of
 from coord_eval.parse.words import unquoted
 
 _RULE = frozenset("|-: \t+=")
@@ -74,18 +74,12 @@ class TableParser:
         roles = [keys[name].role for name in header]
         named = "label" in roles
         for name, role, cell in zip(header, roles, cells, strict=False):
-            if role == "label" or (keys.fact(name) and cell):
-                record.fields.append(Field(name, text=cell, done=True))
-            elif role in ("other", "list"):
+            key = "point_2d" if name == "point" and cell.startswith("(") else name
+            if not named and role in ("other", "list") and not (keys.fact(name) and cell):
                 # The first column of words names the objects if no column says that it does.
-                if not named and any(map(str.isalpha, cell)):
-                    record.fields.append(Field("label", text=cell, done=True))
-                    named = True
-            elif groups := read_groups(cell, 0, len(cell)).groups:
-                key = "point_2d" if name == "point" and cell.startswith("(") else name
-                record.fields.append(
-                    Field(key, [group.values for group in groups], text=cell if role == "score" else None, done=True)
-                )
+                key, named = ("label", True) if any(map(str.isalpha, cell)) else (key, False)
+            if (cell or role == "label") and (found := field_of(key, cell, keys)):
+                record.fields.append(found)
         cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
         self.builder.truncated |= cut
         if cut:

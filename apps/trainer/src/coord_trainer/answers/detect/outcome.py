@@ -24,11 +24,7 @@ from coord_trainer.model.card import memorised_note
 
 
 def report_answers(request: Request, detector: AnsweringModel, sources: Sources, answered: Answered) -> None:
-    """Print what was answered, write exports, page and COCO results, and score the answers to annotated images.
-
-    Raises:
-        RunError: no image could be answered.
-    """
+    """Print what was answered, if anything was, write exports, page and results, and score the answers."""
     good = [record for record in answered.records if "objects" in record]
     uses_tokens = detector.reading["boxes"] == "tokens"
     plain = 0 if uses_tokens else sum(not has_distributions(record) for record in good)

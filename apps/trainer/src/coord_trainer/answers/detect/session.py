@@ -36,13 +36,7 @@ _MADE_ANEW = (RESULTS, BOXES_FILE, DRAWN, PAGE, *SCORED)
 
 @dataclass(frozen=True)
 class Answered:
-    """The result of a session.
-
-    Attributes:
-        folder: the output folder
-        records: a record for each image in the order of the sources; failures have `finish_reason` "error"
-        new: number of images answered by this call
-    """
+    """The result of a session: a record for each image in the order of the sources, `new` ones among them."""
 
     folder: Path
     records: tuple[Record, ...]

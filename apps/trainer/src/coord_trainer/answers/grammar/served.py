@@ -30,12 +30,7 @@ _CORNERS = (None, None, 0, 1)
 class AnswerForm:
     """The form of answers in the ids of a tokenizer.
 
-    Attributes:
-        vocab: the coordinate tokens
-        marker_ids: two or four; None for JSON
-        names: the only allowed descriptions; None for any of up to 64 characters
-        max_objects: the most objects of an answer
-        geometry: of the objects
+    JSON has no `marker_ids`; without `names` a description has up to 64 characters.
     """
 
     vocab: CoordVocab

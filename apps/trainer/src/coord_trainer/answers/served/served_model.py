@@ -73,10 +73,8 @@ def open_served(
     )
     names = tuple(names) or (card.names if card is not None else ())
     served = AnsweringModel(engine, resolved, frozenset(labels), names=names, folder=folder)
-    if folder is not None and calibrated:
-        return served.calibrated_as(folder)
     check_views(resolved.evaluation.views, served.finish.question)
-    return served
+    return served.calibrated_as(folder) if folder is not None and calibrated else served
 
 
 def _max_new_tokens(config: RunConfig, folder: Path | None, labels: Sequence[str]) -> int:

@@ -17,9 +17,7 @@ _REST = 30.0
 class Servers:
     """Servers of one model, with the number of requests that each is working on.
 
-    Attributes:
-        urls: their URLs
-        moved: number of requests that another server had to take over, by URL
+    `moved` counts the requests that another server had to take over, by URL.
     """
 
     urls: tuple[str, ...]

@@ -31,8 +31,9 @@ _SCORES = (
     ),
     re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)"),
     re.compile(r"(?<=[^\W\d_])[\s:,|]+(0?\.[0-9]{2,9}|1\.00{1,8})\s?(%?)\s*[:,|]?\s*$"),
+    re.compile(r"^[\s,;|]*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s?%))\s?(%?)\s*$"),
 )
-"""A confidence with its name, in brackets, or after a label: `person 0.98`."""
+"""A confidence with its name, in brackets, after a label, `person 0.98`, or alone: `person: [1, 2, 3, 4] 98%`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
 """The names of four numbers, beside them."""
@@ -76,11 +77,8 @@ def without_fields(words: str, keys: Keys, before_value: bool) -> tuple[str, lis
     return kept, fields
 
 
-def key_at_end(words: str, keys: Keys, setting: bool = False) -> tuple[str, str]:
-    """Return the key that names the numbers after these words, "" if none does, and the words before it.
-
-    `setting` allows keys of an origin or a scale, which have one or two numbers.
-    """
+def key_at_end(words: str, keys: Keys) -> tuple[str, str]:
+    """Return the key that names the numbers after these words, "" if none does, and the words before it."""
     if corner := _CORNER.search(words):
         return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
     segments = _SEGMENT.findall(words)
@@ -89,7 +87,7 @@ def key_at_end(words: str, keys: Keys, setting: bool = False) -> tuple[str, str]
     if ("_" in last or words.rstrip().endswith("=")) and keys[last].role == "shape":
         return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
     for name in (key, key.lower()):
-        if keys[name].role in ("shape", "corner", "centre", "size") or (setting and keys.fact(name) == "unit"):
+        if keys[name].role in ("shape", "corner", "centre", "size"):
             return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
     return "", words
 
@@ -104,7 +102,7 @@ class Beside:
     label: Label
 
 
-def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, default: str, takes_points: bool) -> Beside:
+def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, default: str) -> Beside:
     """Read words before a value, which gets the key that they name, or after the last one.
 
     Args:
@@ -113,7 +111,6 @@ def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, defau
         item: the value after the words, None at the end of a line
         is_after: whether another value stands before them
         default: the key of a value without words
-        takes_points: whether two numbers are a point, and no origin
     """
     content: list[Field] = []
     if is_after and ">" in words and (inner := _CONTENT.match(words)):
@@ -124,7 +121,7 @@ def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, defau
     if "," in words:
         words = _SYMBOLS.sub(" ", words)
     if item is not None and not item.marked:
-        key, words = key_at_end(words, keys, setting=len(item.field.values) <= 2 and not takes_points)
+        key, words = key_at_end(words, keys)
         key = key or ("" if words.strip() else default)
         if key and (not item.field.key or (item.field.key == "points_2d" and keys[key].kind != "any")):
             item.field.key = key

@@ -63,7 +63,7 @@ class LineParser:
         self.builder, self.keys = builder, keys
         self.entries: list[_Entry] = []
         self.open: _Entry | None = None
-        self.pending_key, self.pending_indent = "", 0
+        self.pending_key = ""
         self.sections: list[tuple[int, str]] = []
 
     def parse(self, text: str, begin: int) -> None:
@@ -87,12 +87,12 @@ class LineParser:
         """Read a line of words alone: fields, the key of the lines below, or a heading."""
         words, score = without_score(line.words[0])
         words, fields = without_fields(words, self.keys, False)
-        key, before = key_at_end(words, self.keys, words.rstrip().endswith((":", "=")))
+        key, before = key_at_end(words, self.keys)
         end = line.start + len(line.words[0])
         if fields or score:
             self._extend(line, [*fields, *score], line.start, end)
         elif key and not before.strip():
-            self.pending_key, self.pending_indent = key, line.indent
+            self.pending_key = key
         elif not self._is_field(line, words):
             label = read_label(words, listed=True)
             if not (label.text or label.refused):
@@ -109,14 +109,12 @@ class LineParser:
     def _read_values(self, line: Line) -> None:
         """Give the items of a line their keys and labels, and add them to records."""
         items, count = line.items, len(line.items)
-        self._read_setting(line)
         beside = [self._read_beside(line, i) for i in range(count + 1)]
-        if not (self.keys.fact(self.pending_key) and line.indent > self.pending_indent):
-            self.pending_key = ""
+        self.pending_key = ""
         labels = [found.label for found in beside]
         after = not _says(labels[0]) and any(map(_says, labels[1:]))
         own = labels[1:] if after else labels[:-1]
-        if self._is_running(line, beside, after) and not any(item.call for item in items):
+        if self._is_running(line, beside, after):
             touches = [found.words[-1:].isalnum() and not after for found in beside]
             own = [read_label(beside[i].words, phrase=True) if touches[i] else REFUSED for i in range(count)]
         named = [label.text for label in own if label.text]
@@ -131,12 +129,14 @@ class LineParser:
             if beside[i + 1].content:
                 self._extend(line, beside[i + 1].content, item.start, item.end)
         if beside[-1].fields and self.open is not None:
-            self._extend(line, beside[-1].fields, items[-1].start, items[-1].end)
+            last = line.words[-1].rstrip()
+            is_number = last.strip(" ,;|").replace(".", "", 1).isdigit()  # cat: [1, 2, 3, 4] 0.95
+            self._extend(line, beside[-1].fields, items[-1].start, items[-1].end + is_number * len(last))
 
     def _read_beside(self, line: Line, i: int) -> Beside:
         item = line.items[i] if i < len(line.items) else None
         default = self.pending_key if i == 0 else ""
-        beside = read_beside(line.words[i], self.keys, item, i > 0, default, self.builder.geometry == "point")
+        beside = read_beside(line.words[i], self.keys, item, i > 0, default)
         if item is not None and not item.marked and item.field.key == "point" and self.text[item.start] == "(":
             item.field.key = "point_2d"
         return beside
@@ -162,7 +162,7 @@ class LineParser:
                 self.open = None
         elif record is not None and (item.call or record.call):
             self.open = None
-        if record is not None and is_begun and not item.call and not _says(label):
+        if record is not None and is_begun and not _says(label):
             label = record.label
         self._extend(line, [*fields, item.field], start, item.end, label)
         assert self.open is not None
@@ -193,16 +193,6 @@ class LineParser:
     def _is_named(self, record: _Entry) -> bool:
         return any(self.keys[item.key].role == "label" for item in record.fields)
 
-    def _read_setting(self, line: Line) -> None:
-        """Give `x` and `y` the key around them: `origin: {x: 1, y: 2}`, or `origin:` on a line above."""
-        key = self.pending_key if line.indent > self.pending_indent else ""
-        if line.words[0].rstrip().endswith("{"):
-            key, before = key_at_end(line.words[0].rstrip(" {"), self.keys, setting=True)
-            line.words[0] = before if self.keys.fact(key) else line.words[0]
-        for item in line.items if self.keys.fact(key) else ():
-            if self.keys[item.field.key].role == "side":
-                item.field.key = key
-
     def _is_field(self, line: Line, words: str) -> bool:
         """Return whether words are a field of the open record that says nothing of its label: `confidence: high`."""
         match = FIELD.fullmatch(words)
@@ -210,7 +200,7 @@ class LineParser:
             return False
         if self._is_named(self.open) and not self._is_whole(self.open) and " " not in match[1].strip():
             return True
-        return self.keys[match[1]].role == "score" or meaning_of(match[1]) != ""
+        return meaning_of(match[1]) != ""
 
     # Records become objects.
 

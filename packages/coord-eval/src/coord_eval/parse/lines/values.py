@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from coord_codec.fields import pattern_of
 from coord_eval.parse.keys import SIDES, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, proper_boxes, read_groups
-from coord_eval.parse.orders import stated_order
-from coord_eval.parse.record import Field
+from coord_eval.parse.orders import setting_of, stated_order
+from coord_eval.parse.record import Field, field_of
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
 """Full-width punctuation, after a Chinese prompt; one character for one, so that positions stay."""
@@ -42,6 +42,7 @@ _VALUE = re.compile(
         (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;%()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z)))
     | (?P<element><(?:parameter(?:=|\s+name="))?(?P<leaf>[^\W\d][\w-]{{0,30}})"?>
         \s{{0,99}}(?P<content>[^<>]{{0,400}}?)\s{{0,99}}</(?:(?P=leaf)|parameter)\s*>)
+    | (?P<setting>{setting_of(NUMBER)})
     | (?P<call>(?<![\w])(?i:{_VERB})\s?
         \((?P<arguments>[^()\n]{{0,400}}(?:\([^()\n]{{0,99}}\)[^()\n]{{0,400}}){{0,9}})\))
     | (?<![\w])(?<!<invoke\ )(?P<attribute>(?P<name>:?[^\W\d][\w:.-]{{0,30}})\s*=\s*
@@ -161,14 +162,16 @@ class Values:
                     yield self._tagged(match)
                 case "element":
                     yield from self._element(match)
+                case "setting" if self.keys.requested != "point":  # else it is a point of this name
+                    numbers = re.findall(NUMBER, match["setting_numbers"])
+                    yield Item(start, stop, Field(match["setting_name"], text=" ".join(numbers), done=True))
+                case "setting":
+                    yield from self._items(*match.span("setting_numbers"))
                 case "call":
                     yield from self._call(match)
                 case "attribute":
-                    role = "label" if self.keys.fact(match["name"]) else self.keys[match["name"]].role
-                    if role == "label":
-                        yield Item(start, stop, Field(match["name"], text=match["value"], done=True))
-                    elif role in ("shape", "side", "score") and (groups := self._groups(match, "value")):
-                        yield Item(start, stop, Field(match["name"], groups, done=True))
+                    if found := field_of(match["name"], match["value"], self.keys):
+                        yield Item(start, stop, found)
                 case "side":
                     yield Item(start, stop, Field(match["side_name"], self._groups(match, "number"), done=True))
                 case "fact" if self.keys.fact(match["fact_name"]):
@@ -196,13 +199,12 @@ class Values:
     def _element(self, match: re.Match[str]) -> Iterator[Item]:
         """Yield the value of an element, or those within it."""
         name, content, span = match["leaf"], match["content"], match.span()
-        role = self.keys[name].role
         groups = self._groups(match, "content")
         is_list = len(groups) == 1 and len(groups[0]) == 4 and not any(map(str.isalpha, content))
-        if role == "label" or self.keys.fact(name) or (name in _OF_VOC and not (name == "action" and groups)):
+        if name in _OF_VOC and not (name == "action" and groups):
             yield Item(*span, Field(name, text=content, done=True))
-        elif role in ("side", "score", "corner", "shape") and groups:
-            yield Item(*span, Field(name, groups, content if role == "score" else None, done=True), marked=True)
+        elif found := field_of(name, content, self.keys):
+            yield Item(*span, found, marked=bool(found.groups))
         elif is_list and name.lower() not in _CELLS:
             yield Item(*span, Field("bbox", groups, done=True), self.keys.label_of(name), marked=True)
         else:
