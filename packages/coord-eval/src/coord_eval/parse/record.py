@@ -15,7 +15,7 @@ from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.keys import ACTIONS, NO_BOX, WEAK_LABELS, FieldMeaning, Keys
-from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_groups, read_number, read_value, split_shapes
+from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_number, read_value, split_shapes, values_in
 from coord_eval.parse.refusals import says_nothing
 
 MAX_NUMBERS = 100_000
@@ -85,7 +85,7 @@ def field_of(key: str, text: str, keys: Keys) -> Field | None:
     if role == "label" or keys.fact(key):
         return Field(key, text=text, done=True)
     takes_numbers = role in ("side", "corner", "centre", "size", "shape", "score")
-    groups = [group.values for group in read_groups(text, 0, len(text)).groups] if takes_numbers else []
+    groups = values_in(text) if takes_numbers else []
     return Field(key, groups, text if role == "score" else None, done=True) if groups else None
 
 
