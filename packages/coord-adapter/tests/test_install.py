@@ -14,6 +14,7 @@ from offset_tiny import (
     lora,
     peft_model,
     prepared,
+    ready,
     shake,
     tables_of,
     tiny,
@@ -215,9 +216,7 @@ def test_bake_after_merge_and_unload_gives_equal_logits(tmp_path):
 
 
 def test_bake_after_merging_lora_on_the_vocabulary_gives_equal_logits():
-    base = tiny(False)
-    install_coord_offset_adapter(base, IDS, tie_head=False)
-    model = shake(get_peft_model(base, lora(target_modules=["lm_head", "embed_tokens"]))).eval()
+    model = shake(get_peft_model(ready(False, tie_head=False), lora(target_modules=["lm_head", "embed_tokens"]))).eval()
     expected = logits(model)
     merged = bake_offsets(model.merge_and_unload())
     torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)

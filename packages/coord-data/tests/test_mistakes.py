@@ -25,6 +25,11 @@ def box(*corners, desc="cat"):
     return record(objects=[{"desc": desc, "bbox": corners}])
 
 
+def yolo(label="0 .5 .5 .2 .2", image="a.png", content=None, names="cat\n"):
+    files = {f"y/images/{image}": content, "y/labels/a.txt": label, "y/classes.txt": names}
+    return {name: content for name, content in files.items() if content != ""}
+
+
 # What is written (name -> content), the words after `prepare`, and what must be told.
 A = ["a.json", "images"]
 
@@ -87,23 +92,15 @@ MISTAKES = {
         "control token <|box_end|>",
     ),
     "Python's dictionaries instead of JSON": ({"a.jsonl": str(RECORD)}, ["a.jsonl"], "not JSON"),
-    "YOLO without names": (
-        {"y/images/a.png": None, "y/labels/a.txt": "0 .5 .5 .2 .2"},
-        ["y"],
-        "add data.yaml with `names`, or classes.txt",
-    ),
-    "a YOLO class beyond the names": (
-        {"y/images/a.png": None, "y/labels/a.txt": "3 .5 .5 .2 .2", "y/classes.txt": "cat\n"},
-        ["y"],
-        "class 3 has no name: there are 1, counted from 0",
-    ),
+    "YOLO without names": (yolo(names=""), ["y"], "add data.yaml with `names`, or classes.txt"),
+    "a YOLO class beyond the names": (yolo("3 .5 .5 .2 .2"), ["y"], "class 3 has no name: there are 1, counted from 0"),
     "YOLO in pixels": (
-        {"y/images/a.png": None, "y/labels/a.txt": "0 30 30 20 20", "y/classes.txt": "cat\n"},
+        yolo("0 30 30 20 20"),
         ["y"],
         "expected fractions of the image, found [30.0, 30.0, 20.0, 20.0]: pixels?",
     ),
     "YOLO with photographs of a telephone": (
-        {"y/images/a.HEIC": b"ftypheic", "y/labels/a.txt": "0 .5 .5 .2 .2", "y/classes.txt": "cat\n"},
+        yolo(image="a.HEIC", content=b"ftypheic"),
         ["y"],
         "no images found there; 1 such as a.HEIC have a format that is not read: convert them to JPEG",
     ),

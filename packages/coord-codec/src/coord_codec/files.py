@@ -1,10 +1,9 @@
-"""Reading and writing of files: what cannot be read is an `InputError` with file and line, and writes are atomic."""
+"""Reading and writing of files: what cannot be read is an `InputError` with file and line; writes are atomic."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -90,12 +89,7 @@ def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
 
 
 def decode_json(text: str) -> Any:
-    """Return the same value as `json.loads`, decoded by pydantic in two fifths of the time.
-
-    Raises:
-        ValueError: if the text is not JSON
-        RecursionError: if it is nested too deeply
-    """
+    """Return the same value as `json.loads`, decoded by pydantic in two fifths of the time."""
     from pydantic_core import from_json  # a slow import, so only when needed
 
     try:
@@ -125,7 +119,7 @@ def parse_json_line(line: str | bytes) -> dict[str, Any]:
 
 
 def numbered_lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number, line)` for each non-blank line of a file, without a byte order mark, and close it."""
+    """Yield `(line number, line)` for each line that is not blank, without a byte order mark, and close the file."""
     with file:
         for number, line in enumerate(file, start=1):
             if number == 1 and line.startswith(ARCHIVE_PREFIXES):
@@ -171,11 +165,7 @@ def finite_numbers(value: object, count: int | None, where: str) -> tuple[float,
 
 
 def identifier(value: object, where: str) -> int | str:
-    """Return an image or category id; `42.0` becomes 42.
-
-    Raises:
-        InputError: if it is neither an integer nor text
-    """
+    """Return an image or category id; `42.0` becomes 42."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -256,7 +246,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         return
     # `tempfile` would restrict the permissions. The name is shortened to stay within the file system's limit, which
     # counts bytes: up to four for a character.
-    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open(mode.replace("w", "x"), **encoding) as file:  # type: ignore[call-overload]
             yield file
@@ -269,11 +259,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 text file atomically, see `atomic_write`; its folder is made if it is missing.
-
-    Raises:
-        OSError: if the file cannot be written; an existing file of that name stays as it was
-    """
+    """Write a UTF-8 text file atomically, see `atomic_write`; its folder is made if it is missing."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(text)

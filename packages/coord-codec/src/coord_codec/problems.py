@@ -37,11 +37,7 @@ class Problem:
 
 
 def check_description(desc: str) -> str:
-    """Return the description if it can occur in a target text.
-
-    Raises:
-        ValueError: if it is empty, or contains a control token or a lone surrogate
-    """
+    """Return the description if it can occur in a target text."""
     if fault := description_fault(desc):
         raise ValueError(fault)
     return desc

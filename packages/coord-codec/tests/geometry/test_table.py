@@ -257,12 +257,8 @@ def test_number_of_shapes_is_counted_as_by_trying_all(name):
 
 
 def test_object_may_have_any_shape_and_its_box_is_within_the_image():
-    (obj,) = Instance.model_validate(
-        {
-            "image": "a.jpg",
-            "objects": [{"desc": "a", "geometry": {"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2, 0]}}],
-        }
-    ).objects
+    ellipse = {"desc": "a", "geometry": {"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2, 0]}}
+    (obj,) = Instance.model_validate({"image": "a.jpg", "objects": [ellipse]}).objects
     assert obj.bbox == pytest.approx((0.0, 0.3, 0.5, 0.7))
     with pytest.raises(ValueError, match=r"expected 5 coordinates of the geometry ellipse \(.*\), found 4"):
         Object(desc="a", geometry={"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2]})

@@ -84,16 +84,8 @@ def test_qwen_thousandths_are_the_default_and_said(place):
 
 def refcoco(place):
     (place / "instances.json").write_text(json.dumps(coco()))
-    refs = [
-        {
-            "ref_id": 1,
-            "ann_id": 9,
-            "image_id": 1,
-            "split": "val",
-            "sentences": [{"raw": "left one"}, {"raw": "the cat"}],
-        }
-    ]
-    (place / "refs.json").write_text(json.dumps(refs))
+    ref = {"ref_id": 1, "ann_id": 9, "image_id": 1, "split": "val"}
+    (place / "refs.json").write_text(json.dumps([ref | {"sentences": [{"raw": "left one"}, {"raw": "the cat"}]}]))
     return place
 
 

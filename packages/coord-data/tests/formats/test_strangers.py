@@ -57,15 +57,18 @@ BOX = "<ref>person</ref><box><100><200><400><600></box>"
 NEGATIVES = ["none", "None", "null", "[]", ""]
 
 
+def objects_of_answers(folder, *answers):
+    """Return the objects of two images, of which conversations have these answers."""
+    turns = ([{"from": "human", "value": "?"}, {"from": "gpt", "value": text}] for text in answers)
+    pairs = zip(("a.jpg", "b.jpg"), turns, strict=True)
+    write(folder, {"a.jsonl": "\n".join(json.dumps({"image": name, "conversations": of}) for name, of in pairs)})
+    return objects(folder / "a.jsonl")
+
+
 @pytest.mark.parametrize("none", NEGATIVES)
 def test_class_without_a_box_between_markers_is_absent(folder, none):
-    turns = [f"{BOX}\n<ref>car</ref><box>{none}</box>", f"<ref>person</ref><box>{none}</box>"]
-    lines = [
-        json.dumps({"image": image, "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": text}]})
-        for image, text in zip(("a.jpg", "b.jpg"), turns, strict=True)
-    ]
-    write(folder, {"a.jsonl": "\n".join(lines)})
-    assert objects(folder / "a.jsonl") == {"a.jpg": [("person", 10, 16, 40, 48)], "b.jpg": []}
+    answers = f"{BOX}\n<ref>car</ref><box>{none}</box>", f"<ref>person</ref><box>{none}</box>"
+    assert objects_of_answers(folder, *answers) == {"a.jpg": [("person", 10, 16, 40, 48)], "b.jpg": []}
 
 
 NO_OBJECT = [
@@ -83,14 +86,7 @@ NO_OBJECT = [
 @pytest.mark.parametrize("answer", NO_OBJECT)
 def test_answer_that_there_is_no_object_is_a_record_without_objects(folder, answer):
     found = '[{"bbox_2d": [100, 200, 400, 600], "label": "cat"}]'
-    lines = [
-        json.dumps(
-            {"images": [image], "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]}
-        )
-        for image, text in (("a.jpg", found), ("b.jpg", answer))
-    ]
-    write(folder, {"a.jsonl": "\n".join(lines)})
-    assert objects(folder / "a.jsonl") == {"a.jpg": [("cat", 10, 16, 40, 48)], "b.jpg": []}
+    assert objects_of_answers(folder, found, answer) == {"a.jpg": [("cat", 10, 16, 40, 48)], "b.jpg": []}
 
 
 @pytest.mark.parametrize("bbox", [[], None, [[]], [[0, 0, 0, 0]]])
@@ -120,16 +116,11 @@ ROW = {"image_id": 1, "bbox": [10, 20, 30, 40]}
 
 
 def test_crowds_alone_are_named(folder, tmp_path):
-    write(
-        folder, {"a.json": coco(["a.jpg"], ROW | {"iscrowd": 1}), "b.json": coco(["a.jpg"], ROW, ROW | {"iscrowd": 1})}
-    )
-    alone, half = (examine(gather_evidence(folder / name, ReadingRules())) for name in ("a.json", "b.json"))
-    assert {("crowds", "error", 1), ("crowds", "warning", 1)} == {
-        (finding.code, finding.severity, finding.count)
-        for findings in (alone, half)
-        for finding in findings
-        if finding.code == "crowds"
-    }
+    crowd = ROW | {"iscrowd": 1}
+    for rows, severity in (([crowd], "error"), ([ROW, crowd], "warning")):
+        write(folder, {"a.json": coco(["a.jpg"], *rows)})
+        findings = examine(gather_evidence(folder / "a.json", ReadingRules()))
+        assert [(f.severity, f.count) for f in findings if f.code == "crowds"] == [(severity, 1)]
 
 
 NAMED = [name for name, row in FORMATS.items() if any("a.jpg" in text for text in row.examples["box"].files.values())]
@@ -251,10 +242,8 @@ def test_object_that_labelme_marks_as_deleted_is_left_out(folder):
     found = read_source(folder, folder).annotations
     assert [item.desc for instance in found.instances for item in instance.objects] == ["cat"]
     assert sum(count for note, count in found.notes.items() if "deleted" in note) == 1
-    write(
-        folder,
-        {"Annotations/a.xml": f"<annotation><filename>a.jpg</filename>{rows.replace('>0<', '>1<')}</annotation>"},
-    )
+    rows = rows.replace(">0<", ">1<")
+    write(folder, {"Annotations/a.xml": f"<annotation><filename>a.jpg</filename>{rows}</annotation>"})
     empty = [finding for finding in examine(folder / "Annotations") if finding.code == "no_boxes"]
     assert "2 objects that their file marks as deleted" in empty[0].evidence
 

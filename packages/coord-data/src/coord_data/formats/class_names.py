@@ -72,9 +72,6 @@ def find_classes(source: Source) -> tuple[ClassList, Path]:
 
     Searches the folder, then its subfolders (LabelImg writes classes.txt beside the labels), then the three folders
     above it with their `labels`.
-
-    Raises:
-        InputError: no file names classes, two files of the same depth differ, or a name is not text.
     """
     folder = source.path
     if result := _first(folder, source):

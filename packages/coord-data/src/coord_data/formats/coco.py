@@ -52,11 +52,7 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
 def records_of(
     source: Source, rules: ObjectRules, folder: ImageFolder, image_row: Callable[[Any], Any] | None = None
 ) -> CocoRecords | LineRecords:
-    """Return the records of a file of COCO JSON or of instance records, which decides by its content.
-
-    Raises:
-        InputError: the file cannot be read, or is neither.
-    """
+    """Return the records of a file of COCO JSON or of instance records, which decides by its content."""
     from coord_codec.coco.document import CocoLists, stream_coco
     from coord_data.sources.read_as import ReadAs
     from coord_data.sources.reread import reread_source

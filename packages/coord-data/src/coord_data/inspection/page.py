@@ -87,14 +87,7 @@ class Page:
 
 
 def write_page(path: Path, examination: Examination, added: Page, shown: Sequence[Instance]) -> None:
-    """Write inspect.html.
-
-    Args:
-        path: path of the page
-        examination: the data set and its findings
-        added: parts of another program
-        shown: records whose images are shown, unless `added` brings its own section
-    """
+    """Write inspect.html; the images of some records are shown unless `added` brings its own section."""
     found, raw, usable = examination.findings, examination.raw, len(examination.usable)
     severities = Counter(finding.severity for finding in found)
     summary = ", ".join(counted(n, severity) for severity, n in severities.items()) or "none"
@@ -134,7 +127,8 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
 
 
 def _images(shown: Sequence[Instance], examination: Examination) -> str:
-    rows = {name: row for row, name in enumerate(examination.raw.files)}
+    names = {instance.image for instance in shown}
+    rows = {name: row for row, name in enumerate(examination.raw.files) if name in names}
     images = Gallery(dict.fromkeys(target.desc for instance in shown for target in instance.targets), len(shown))
     for instance in shown:
         image = images.read(instance.image, examination.root / instance.image)
@@ -214,13 +208,7 @@ def _classes(classes: Counter[str]) -> str:
 
 
 def histogram(title: str, values: Sequence[float] | np.ndarray, unit: str) -> str:
-    """Return a histogram as a table with a bar in each row; empty without values.
-
-    Args:
-        title: title of the histogram
-        values: numbers to count
-        unit: what the numbers count
-    """
+    """Return a histogram as a table with a bar in each row; empty without values."""
     if not len(values):
         return ""
     values = np.asarray(values, np.float64)

@@ -30,6 +30,9 @@ VERSION = "1"
 _HELD_BYTES = 1 << 26
 """Bytes of grey values above which they lie in a temporary file, of which only the values that are read are mapped."""
 
+_TOGETHER = 64
+"""Number of parts whose rows are joined at a time: the many small columns of parts take several times their bytes."""
+
 _SCHEMA = pa.schema(
     {
         "row": pa.int64(),  # position of the image in the list of all images
@@ -186,8 +189,8 @@ class Looks(Sequence[ImageFile]):
     @cached_property
     def digests(self) -> np.ndarray:
         """SHA-256 of each file as four numbers; 0 for an image that was not decoded."""
-        digests = b"".join(self.table["digest"].fill_null(bytes(32)).to_pylist())
-        return np.frombuffer(digests, np.uint64).reshape(-1, 4)
+        column = self.table["digest"].fill_null(bytes(32)).combine_chunks()
+        return np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 4)[column.offset :][: len(column)]
 
     @cached_property
     def stamps(self) -> np.ndarray:
@@ -285,14 +288,20 @@ def merge(parts: Iterable[Looks], folder: Path | None = None) -> Looks:
     Raises:
         OSError: the grey values cannot be written.
     """
-    tables, thumbnails, grey = [Looks.of(()).table], dict[int, np.ndarray](), _Grey(folder)
+    thumbnails, grey = dict[int, np.ndarray](), _Grey(folder)
+    tables, whole = list[pa.Table](), [Looks.of(()).table]
     for part in parts:
         slot_I = np.where(part.slots < 0, -1, part.slots + len(grey))
         at = part.table.schema.get_field_index("slot")
         tables.append(part.table.set_column(at, "slot", pa.array(slot_I, pa.int64())))
         thumbnails |= part.thumbnails
         grey.append(part.grey_K)
-    table = pa.concat_tables(tables).combine_chunks()
+        if len(tables) == _TOGETHER:
+            whole.append(pa.concat_tables(tables).combine_chunks())
+            tables.clear()
+    table = pa.concat_tables([*whole, *tables]).combine_chunks()
+    del whole, tables
+    pa.default_memory_pool().release_unused()
     row_I = table["row"].to_numpy()
     _, first_I = np.unique(row_I, return_index=True)
     if len(first_I) < len(row_I) or (np.diff(row_I) < 0).any():

@@ -98,17 +98,13 @@ class RawImage(NamedTuple):
     def found(cls, image: Found, where: str, read: Callable[[RawImage], RawImage]) -> RawImage:
         """Return what `read` makes of the image that was found for a record, or why none is used."""
         stated = cls(image.name, where, fault=image.fault, notes=image.notes)
-        return stated if image.fault else stated.tried(read)
-
-    def tried(self, read: Callable[[RawImage], RawImage]) -> RawImage:
-        """Return what `read` makes of the image, or the image with the error message that it raises as its fault."""
         try:
-            return read(self)
+            return stated if image.fault else read(stated)
         except InputError as error:
-            return self._replace(fault=str(error))
+            return stated._replace(fault=str(error))
 
     def sized(self, width: Any, height: Any) -> RawImage:
-        """Return the image with a size as its source states it, or with a note to count that it states none."""
+        """Return the image with the size that its source states, or a note to count that it is none."""
         size = image_size(width, height)
         is_bad = size is None and bool(width or height)
         return self._replace(size=size, notes=self.notes + (BAD_SIZE,) * is_bad)
@@ -153,14 +149,17 @@ def images_named(
 
     Args:
         root: folder of the images
-        rows: place, content and candidate paths of the image; an error message in place of content that is faulty
+        rows: place, content and candidate paths of the image; an error message in place of faulty content
         read: returns the image with its objects
     """
     rows = list(rows)
     found = ImageIndex(root).find_all(names for _, _, names in rows)
     for (where, content, _), image in zip(rows, found, strict=True):
         fault = content if isinstance(content, str) else image.fault
-        yield RawImage("", where, fault=fault) if fault else RawImage.found(image, where, partial(read, content))
+        if fault:
+            yield RawImage("", where, fault=fault)
+        else:
+            yield RawImage.found(image, where, partial(read, content))
 
 
 def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
@@ -175,11 +174,7 @@ def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the cells of each row that is not blank.
-
-    Raises:
-        InputError: a row is not CSV, or a cell exceeds Python's length limit.
-    """
+    """Yield the first line number and the cells of each row that is not blank."""
     rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     try:
         before = 0
@@ -192,11 +187,7 @@ def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int,
 
 
 def number(value: Any) -> float:
-    """Return a number or numeric text as a float.
-
-    Raises:
-        ValueError: the value is anything else.
-    """
+    """Return a number or numeric text as a float; anything else is a `ValueError`."""
     if isinstance(value, bool) or value is None:
         raise ValueError(f"expected a number, found {value!r}")
     try:

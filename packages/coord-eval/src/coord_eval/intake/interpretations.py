@@ -119,7 +119,7 @@ class _Trials:
         self.is_sized = truth.sizes_known and bool(np.isfinite(self.size_B2).all())
         self.fit = BestIou(truth, self.image_B)
         self.read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
-        images = np.unique(self.image_B)
+        images = np.flatnonzero(np.bincount(self.image_B))
         self.few_B = np.isin(self.image_B, images[:: -(-len(images) // _IMAGES) or 1])
         self.read_b4 = self.read_B4[self.few_B]
         self.fit_of_few = BestIou(truth, self.image_B[self.few_B])

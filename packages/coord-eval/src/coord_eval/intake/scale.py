@@ -115,7 +115,7 @@ def _problem(truth: GroundTruth, raw: RawNumbers, best_B2: np.ndarray, rivals: S
     image_B = raw.detections.image_D
     top = _fit(truth, image_B, raw.numbers_B4 / np.tile(best_B2, 2))[1]
     if top * _RESIZED_CLEARLY <= 1:  # otherwise no interpretation can be clearly better
-        images = np.unique(image_B)
+        images = np.flatnonzero(np.bincount(image_B))
         few_B = np.isin(image_B, images[:: -(-len(images) // _IMAGES)])
         some = replace(raw, detections=raw.detections.take(few_B), numbers_B4=raw.numbers_B4[few_B])
         some = replace(some, input_B2=raw.input_B2[few_B])

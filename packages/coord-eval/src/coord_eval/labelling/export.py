@@ -105,8 +105,9 @@ def write_exports(evaluation: Figures, folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    images = image_table(evaluation)
     contents = {
-        "images.csv": _csv(image_table(evaluation)),
+        "images.csv": _csv([dict(zip(images, row, strict=True)) for row in zip(*images.values(), strict=True)]),
         "classes.csv": _csv([{"class": name, **row} for name, row in evaluation.per_class.items()]),
         "coco_results.json": json.dumps(to_coco_results(evaluation)) + "\n",
         "fiftyone.json": json.dumps(to_fiftyone(evaluation)) + "\n",

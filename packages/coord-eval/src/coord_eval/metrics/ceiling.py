@@ -141,9 +141,9 @@ def _objects(ground_truth: GroundTruth) -> tuple[np.ndarray, np.ndarray, np.ndar
     Raises:
         InputError: if an image with objects states no size
     """
-    for image in np.unique(ground_truth.image_N[~np.isfinite(ground_truth.sizes_I2[ground_truth.image_N, 0])])[:1]:
-        ground_truth.size_of(int(image))
     sizes_N2 = ground_truth.sizes_I2[ground_truth.image_N]
+    for image in sorted(ground_truth.image_N[~np.isfinite(sizes_N2[:, 0])].tolist())[:1]:
+        ground_truth.size_of(image)
     starts_N2, ends_N2 = ground_truth.boxes_N4[:, :2], ground_truth.boxes_N4[:, :2] + ground_truth.boxes_N4[:, 2:]
     corners_N4 = np.clip(np.concatenate([starts_N2 / sizes_N2, ends_N2 / sizes_N2], axis=1), 0.0, 1.0)
     rows = np.flatnonzero(~ground_truth.crowd_N & (corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1))
@@ -154,7 +154,7 @@ def _objects(ground_truth: GroundTruth) -> tuple[np.ndarray, np.ndarray, np.ndar
 def _chosen(image_M: np.ndarray, corners_M4: np.ndarray, settings: CeilingSettings) -> np.ndarray:
     """Return the rows that stand in the target texts, in their order."""
     x1_M, y1_M, x2_M, y2_M = corners_M4.T
-    bounds = np.searchsorted(image_M, np.unique(image_M))
+    bounds = np.flatnonzero(np.diff(image_M, prepend=-1))
     if settings.order == "top_left":
         rows = stable_order(image_M, y1_M, x1_M)
     elif settings.order == "size":

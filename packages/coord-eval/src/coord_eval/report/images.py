@@ -16,7 +16,7 @@ from coord_eval.page_options import ImageRoot
 from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.findings import CostlyError
 from coord_eval.report.overlay import Overlays, RowsOfImages, label_colours, shown_name
-from coord_eval.report.photograph import link_to
+from coord_eval.report.photograph import finder, link_to
 
 if TYPE_CHECKING:
     from coord_eval.metrics.figures import Figures
@@ -35,7 +35,7 @@ def f1_of_images(evaluation: Figures) -> np.ndarray:
     """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
     pairs = evaluation.shape_pairs
     if pairs is None:
-        return np.array([row["f1"] for row in image_table(evaluation)])
+        return np.array(image_table(evaluation)["f1"])
     hits_I = evaluation.sum_detections(pairs.similarity_D > 0)
     all_I = evaluation.sum_detections(pairs.similarity_D >= 0) + evaluation.objects_per_image
     return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
@@ -69,6 +69,7 @@ def images_html(
 
     They link to their files, relative to the `folder` of the page.
     """
+    root = None if root is None else finder(root)
     images = Gallery(evaluation.detections.table.labels, len(chosen))
     overlays = Overlays(evaluation, root, images)
     objects = _ObjectTokens(evaluation, kinds)

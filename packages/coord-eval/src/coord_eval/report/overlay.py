@@ -66,10 +66,10 @@ class Overlays:
     def _objects_of(self, objects_n: np.ndarray, size: tuple[float, float]) -> Iterator[Drawn]:
         truth, pairs = self._evaluation.truth, self._evaluation.shape_pairs
         # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
-        hit_N = self._evaluation.matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
-        for n in objects_n.tolist():
+        hit_n = self._evaluation.matches.iou_N[objects_n] >= 0.5 if pairs is None else pairs.similarity_N[objects_n] > 0
+        for n, is_hit in zip(objects_n.tolist(), hit_n.tolist(), strict=True):
             name = truth.categories[truth.category_N[n]]
-            fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if hit_N[n] else "missed"
+            fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if is_hit else "missed"
             shape = truth.shapes[n] if truth.shapes else None
             kind = geometry_of(shape.type) if shape else None
             points = list(kind.outline(shape.coordinates)) if shape and kind else []

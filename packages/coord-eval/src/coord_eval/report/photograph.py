@@ -7,8 +7,9 @@ formats that Pillow decodes itself are opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -52,10 +53,10 @@ def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence
     """Return a note on image files of another size than the ground truth states, of up to 200 evenly spread ones."""
     if root is None:
         return []
-    wrong, step = [], -(-len(names) // _SIZES) or 1
+    find, wrong, step = finder(root), [], -(-len(names) // _SIZES) or 1
     for name, (width, height) in list(zip(names, sizes, strict=True))[::step]:
         with suppress(OSError, ValueError):
-            size = image_facts(_file(root, name)).size
+            size = image_facts(_file(find, name)).size
             if size != (width, height):
                 wrong.append(f"{name} is {size[0]} x {size[1]}, stated are {width:g} x {height:g}")
     note = f"{counted(len(wrong), 'image file has', 'image files have')} another size than the ground truth states"
@@ -73,7 +74,7 @@ def _file(root: ImageRoot | None, name: str) -> Path:
     if not name:
         raise ImageError("no file name")
     try:
-        path = root(name) if callable(root) else _find(root, name)
+        path = finder(root)(name)
         is_file = path is not None and path.is_file()
     except (OSError, ValueError, RuntimeError) as error:  # an invalid file name, or a cycle of symbolic links
         raise error if isinstance(error, ImageError) else ImageError(NOT_FOUND) from None
@@ -82,9 +83,14 @@ def _file(root: ImageRoot | None, name: str) -> Path:
     return path
 
 
-def _find(root: Path, name: str) -> Path:
+def finder(root: ImageRoot) -> Callable[[str], Path | None]:
+    """Return the function that finds the file of an image, of a folder one that is quick for many images."""
+    return root if callable(root) else partial(_find, root.resolve())
+
+
+def _find(base: Path, name: str) -> Path:
     """Return the file of an image; beside a folder `annotations`, as in COCO, the other folders are searched too."""
-    base, parts = root.resolve(), PurePosixPath(name.replace("\\", "/"))
+    parts = PurePosixPath(name.replace("\\", "/"))
     candidates = [base / parts, base / "images" / parts, base / parts.name]
     siblings: list[Path] = []
     if base.name == "annotations":
@@ -123,7 +129,7 @@ def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
     the whole path on this machine.
     """
     try:
-        page, file = folder.resolve(), _file(root, name).resolve()
+        file, page = _file(root, name).resolve(), folder.resolve()
         if Path(os.path.commonpath([page, file])) == Path(page.anchor):
             return ""
         return quote(os.path.relpath(file, page).replace(os.sep, "/"), errors="surrogateescape")
