@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -247,7 +246,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         return
     # `tempfile` would restrict the permissions. The name is shortened to stay within the file system's limit, which
     # counts bytes: up to four for a character.
-    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open(mode.replace("w", "x"), **encoding) as file:  # type: ignore[call-overload]
             yield file
