@@ -31,8 +31,6 @@ from coord_trainer.views.registry import VIEWS, check_views, register_view, view
 from coord_trainer.views.view import Look, Question, in_image
 
 SIZE = (96, 64)
-QUESTION = Question("?", "find {classes}", ("cat", "dog"), max_pixels=40 * 40)
-LOOKS = [look for row in VIEWS.values() for _, look in looks_of([row.example], 1920, 1080, QUESTION)]
 OWN = [Look(turns=1), Look(crop=(16, 8, 80, 48), mirrored=True, turns=3), Look(crop=(16, 8, 80, 48), turns=2)]
 
 

@@ -231,12 +231,7 @@ def _from_coco(
 
 
 class _OnFirstUse(Sequence["Instance"]):
-    """The records of a COCO file, which are made when the first one is asked for.
-
-    Args:
-        content: what the file says
-        with_uncertain: whether records list the descriptions of refused objects
-    """
+    """The records of a COCO file, which are made when the first one is asked for."""
 
     def __init__(self, content: CocoContent, with_uncertain: bool) -> None:
         self._content, self._with_uncertain = content, with_uncertain

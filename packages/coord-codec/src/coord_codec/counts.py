@@ -23,7 +23,7 @@ _SINGULAR = {
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun, and its verb if there is one; the plural is by default the noun with an s.
+    """Return a number with its noun, and a verb if there is one; the plural is by default the noun with an s.
 
     Example:
         >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "image")

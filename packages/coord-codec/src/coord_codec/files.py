@@ -1,10 +1,9 @@
-"""Reading and writing of files: what cannot be read is an `InputError` with file and line, and writes are atomic."""
+"""Reading and writing of files: what cannot be read is an `InputError` with file and line; writes are atomic."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -30,6 +29,11 @@ class RunError(Exception):
     """Work that has begun and cannot finish: a full disk, a killed process, a file that changed. Exit code 1.
 
     The message names what failed and what to do next; commands print it without a traceback.
+
+    Example:
+        >>> raise RunError("out.jsonl: cannot be written (no space left on device); free some space and repeat")
+        Traceback (most recent call last):
+        coord_codec.files.RunError: out.jsonl: cannot be written (no space left on device); free some space and repeat
     """
 
 
@@ -115,7 +119,7 @@ def parse_json_line(line: str | bytes) -> dict[str, Any]:
 
 
 def numbered_lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number, line)` for each non-blank line of a file, without a byte order mark, and close it."""
+    """Yield `(line number, line)` for each line that is not blank, without a byte order mark, and close the file."""
     with file:
         for number, line in enumerate(file, start=1):
             if number == 1 and line.startswith(ARCHIVE_PREFIXES):
@@ -242,7 +246,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         return
     # `tempfile` would restrict the permissions. The name is shortened to stay within the file system's limit, which
     # counts bytes: up to four for a character.
-    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open(mode.replace("w", "x"), **encoding) as file:  # type: ignore[call-overload]
             yield file

@@ -9,9 +9,9 @@
 | palette, grey, CMYK, YCbCr, Lab | converted to RGB |
 | animation | its first frame |
 
-What cannot be decoded raises an `ImageError`. Only formats that Pillow decodes itself are opened, up to `MAX_PIXELS`
-pixels, since a small file can declare any number of them. Pillow (`pip install pillow`) is imported with the first
-image.
+What cannot be decoded raises an `ImageError`. Only formats that Pillow decodes itself are opened, up to
+`MAX_PIXELS` pixels, since a small file can declare any number of them. Pillow (`pip install pillow`) is imported
+with the first image.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class JsonFile:
         return read_bytes(self.path)
 
     def open(self) -> IO[bytes]:
-        """Open the file at its beginning; what is small, no regular file or read already is held in memory."""
+        """Open the file at its beginning; what is small, not regular or read already is held in memory."""
         is_large = "content" not in self.__dict__ and self.path.is_file() and self.path.stat().st_size > _HELD
         return open_bytes(self.path) if is_large else BytesIO(self.content)
 

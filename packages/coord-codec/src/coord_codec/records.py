@@ -190,9 +190,9 @@ def _mark_as_bins(obj: Any) -> Any:
 def parse_record(record: Any, where: str, on_bad_box: OnBadBox | None = None) -> tuple[Instance | None, list[Problem]]:
     """Return the instance of a record without its refused objects, or None if it is left out, and all its problems.
 
-    The record is an instance, a line of an instance file, or the mapping on it. With `on_bad_box` an invalid object may
-    cause the whole image to be left out, and a box thinner than a bin is refused; None leaves out records with any
-    fault, and keeps such boxes.
+    The record is an instance, a line of an instance file, or the mapping on it. With `on_bad_box` an invalid
+    object may cause the whole image to be left out, and a box thinner than a bin is refused; None leaves out
+    records with any fault, and keeps such boxes.
     """
     faults: list[Problem] = []
     invalid: set[Any] = set()
@@ -258,7 +258,7 @@ def phrase_of(instance: Instance) -> str | None:
 
 
 def validated(kind: type[T], value: Any, where: str) -> T:
-    """Return a value of a file as a type that pydantic can check, as a dataclass; errors name `where` and field."""
+    """Return a value of a file as a type that pydantic can check; errors name `where` and the field."""
     try:
         found: T = _adapter(kind).validate_python(value)
         return found

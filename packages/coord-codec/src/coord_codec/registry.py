@@ -39,7 +39,7 @@ class Registry(dict[str, Row]):
         self._built_in = frozenset(self)
 
     def add(self, name: str, row: Row, *, replace: bool = False, first: bool = False) -> Row:
-        """Add a row, and return it; adding an equal one again changes nothing, and with `first` it is tried first.
+        """Add a row, which with `first` is tried first, and return it; adding an equal one again changes nothing.
 
         Raises:
             InputError: there is another row of this name, and `replace` is not set.

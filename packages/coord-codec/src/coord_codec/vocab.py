@@ -155,7 +155,7 @@ class CoordVocab:
         return self.first_id + self.grid.check_bin(k)
 
     def mask(self, ids: Any) -> Any:
-        """Return which ids of a list, nested lists, an array or a tensor are coordinates, in the same shape."""
+        """Return which ids of a list, nested too, an array or a tensor are coordinates, in the same shape."""
         if hasattr(ids, "dtype"):
             return (ids >= self.first_id) & (ids < self.first_id + self.grid.bins)
         return [self.mask(i) if isinstance(i, (list, tuple)) else i in self.ids for i in ids]

@@ -179,11 +179,8 @@ def content_of(
 class _Content:
     """The steps from columns to content.
 
-    Attributes:
-        problems: problem of each annotation that is left out, with its position
-        with_image: images that a refused target may take along
-        uncertain: see `CocoContent`
-        sources: the annotation of each row that is not plain
+    Problems come with the position of their annotation; `with_image` are images that a refused target may take
+    along.
     """
 
     annotations: AnnotationColumns

@@ -59,16 +59,7 @@ def numbered(value: ImageId) -> ImageId:
 
 
 class _Ids:
-    """Finds rows by id: by the exact id, otherwise by the same number if no other row has it ("42" finds 42).
-
-    Args:
-        rows: the valid rows
-        records: all rows of the document
-
-    Attributes:
-        index: index of each row by its id
-        left_out: ids of the rows that were left out
-    """
+    """Finds valid rows by the exact id, otherwise by the same number if no other row has it ("42" finds 42)."""
 
     def __init__(self, rows: Iterable[Category | CocoImage], records: Iterable[Any]) -> None:
         self.index: dict[ImageId, int] = {row.id: i for i, row in enumerate(rows)}
@@ -217,7 +208,7 @@ class CocoReader:
         return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd))
 
     def turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:
-        """Return the corners of the oriented box that an annotation states beside its unturned one, or None."""
+        """Return the corners of the oriented box that a row states beside its unturned one, or None."""
         return turned_outline(record, bbox_xywh, lambda: self._largest_turn) if states_more(record) else None
 
     def named_by(self, record: Any) -> tuple[int | None, int | None, bool]:

@@ -25,7 +25,7 @@ def by_id(row: Category | CocoImage) -> tuple[bool, Any]:
 def read_categories(
     records: Iterable[Any], source: str, problems: list[Problem]
 ) -> tuple[tuple[Category, ...], set[ImageId]]:
-    """Return the categories by ascending id, and the ids of those whose names cannot occur in a target text."""
+    """Return the categories by ascending id, and ids of those whose names cannot occur in a target text."""
     named = _unique(records, f"{source}: categories", _category, problems)
     unteachable: set[ImageId] = set()
     for where, category in named.items():

@@ -26,8 +26,8 @@ def turned_outline(
 ) -> list[float] | None:
     """Return the corners of the oriented box that an annotation states beside its unturned one; None if it has none.
 
-    It is also None for an annotation with an outline, which its box encloses, unless that is the unturned box. See
-    `turn_of` for `largest`.
+    It is also None for an annotation with an outline, which its box encloses, unless that is the unturned box.
+    See `turn_of` for `largest`.
     """
     x, y, width, height = bbox_xywh
     corners = (x, y, x + width, y + height)
@@ -64,7 +64,7 @@ def coco_shape(
     Without a segmentation the shape is derived from the box; of several outlines the largest is used; a segmentation
     of four vertices is an oriented box. The notes count derived shapes and annotations with several outlines.
 
-    The box is in [0, 1], the size of the image in pixels, and `names` are those of the keypoints of its category.
+    The box is in [0, 1], the size of the image in pixels, and `names` are those of its category's keypoints.
 
     Raises:
         InputError: `field: fault`, for masks in run-length encoding, and outlines that cross themselves, have fewer

@@ -310,7 +310,7 @@ class Geometry(ABC):
     # Constraints on answers while they are generated.
 
     def next_bins(self, prefix: Sequence[int], bins: int) -> tuple[int, int]:
-        """Return the first of `bins` that may follow those of a begun shape, and the end of the range (exclusive)."""
+        """Return the first bin that may follow the prefix of a shape, and the end of the range (exclusive)."""
         place = len(prefix)
         lower = self.above[place] if place < len(self.above) else None
         return 0 if lower is None else prefix[lower] + 1, bins - (place in self.above)

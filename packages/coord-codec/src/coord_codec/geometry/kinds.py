@@ -92,7 +92,7 @@ class OrientedGeometry(Geometry):
     from_box_words = "the corners of the box are"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the corners clockwise, starting with the topmost; of two topmost corners the left one is first."""
+        """Return the corners clockwise from the topmost; of two topmost corners the left one is first."""
         self.check_count(coordinates)
         points = pairs(coordinates)
         if abs(signed_area(points)) < 1e-12 or len(set(points)) < 4:

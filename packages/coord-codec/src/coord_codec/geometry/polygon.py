@@ -101,7 +101,7 @@ class PolygonGeometry(Geometry):
         return chosen if len(ring) == len(points) else flat(ring)
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
-        """Return the simplified outline without vertices in the bin of a neighbour, starting with the topmost bin."""
+        """Return the simplified outline without vertices in the bin of a neighbour, from the topmost bin on."""
         points = simplify(pairs(coordinates), self.max_vertices)
         bins = [(grid.quantize(x), grid.quantize(y)) for x, y in points]
         kept = [i for i, at in enumerate(bins) if at != bins[i - 1]]

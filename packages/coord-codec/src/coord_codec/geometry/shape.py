@@ -52,7 +52,7 @@ class Shape:
         return self.transform(MIRROR)
 
     def transform(self, change: Affine) -> Shape:
-        """Return the shape in a changed image; if left and right are swapped, so are left and right keypoints."""
+        """Return the shape in a changed image; where left and right are swapped, keypoints are too."""
         coordinates = geometry_of(self.type).transform(self.coordinates, change)
         if not self.names or not change.mirrors:
             return Shape(self.type, coordinates, self.names, self.visibility)

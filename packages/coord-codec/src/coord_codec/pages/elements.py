@@ -70,9 +70,9 @@ def _cell(tag: str, is_word: bool, value: object) -> str:
 
 
 def section(title: str, html: str, figure: str = "", folded: bool = False) -> str:
-    """Return a part of the page that folds behind its heading; `html` is inserted unescaped, the rest is plain text.
+    """Return a part of the page that folds behind its heading.
 
-    The main `figure` is shown beside the heading.
+    `html` is inserted unescaped, the rest is plain text; the main `figure` is shown beside the heading.
     """
     name = re.sub(r"\W+", "-", title.casefold()).strip("-") or "part"
     opened = "" if folded else " open"

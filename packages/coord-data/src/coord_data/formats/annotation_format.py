@@ -85,8 +85,8 @@ class AnnotationFormat:
         about: what it looks like, in the documentation
         examples: an example of each geometry that it can carry
         recognise: whether a file or folder is of this format; None if only its name tells
-        read: reads the objects as the source states them, given the source and the folder of images that the user
-            named; a source that cannot be read is an `InputError`
+        read: reads the objects as the source states them, given the source and the folder of images that the
+            user named; a source that cannot be read is an `InputError`
         load: reads a source entirely, in place of `read`
         has_label_files: whether a folder holds files of this format, one for each image, as those of several formats
             may lie in one folder

@@ -32,8 +32,8 @@ def collect(
 ) -> AnnotationSet:
     """Return the instances of a reading, with a list of refused records and counts of repairs.
 
-    The size of an image whose record states none is looked up, and `image_fault` returns why an image cannot be used,
-    which is told once in place of each of its boxes in pixels.
+    The size of an image whose record states none is looked up, and `image_fault` returns why an image cannot be
+    used, which is told once in place of each of its boxes in pixels.
     """
     kind = geometry_of(geometry)
     problems: list[Problem] = []

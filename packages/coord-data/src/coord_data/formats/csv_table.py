@@ -89,9 +89,10 @@ def recognise(source: Source) -> bool:
 
 
 class _Columns(NamedTuple):
-    """What the first lines of a table tell: the place of each column by its name, and the names by their meaning.
+    """What the first lines of a table tell: the place of each column by its name, and names by their meaning.
 
-    `above` is the number of rows that are not of objects: a header, and the line `sep=;` that Excel may write above it.
+    `above` is the number of rows that are not of objects: a header, and the line `sep=;` that Excel may write
+    above it.
     """
 
     places: dict[str, int]
@@ -113,7 +114,8 @@ def _columns(source: Source) -> _Columns:
     _, cells = next(csv_rows(line, source.path, delimiter), (1, []))
     first = [_filled(cell) for cell in cells]
     places = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
-    has_header = _pick(places, _IMAGE) and _pick(places, _LABEL) and _group(places, (*_CORNERS, *_SIZED, *_CENTRED))
+    boxes = (*_CORNERS, *_SIZED, *_CENTRED)
+    has_header = bool(_pick(places, _IMAGE) and _pick(places, _LABEL) and _group(places, boxes))
     if not has_header:
         numbers = [_with_point(cell, delimiter) for cell in first[1:5]]
         if len(first) != len(_BARE) or not all(not cell or is_number(cell) for cell in numbers):
@@ -132,7 +134,7 @@ def _columns(source: Source) -> _Columns:
         "xyxy" if corners else "xywh" if sized else "cxcywh",
         size,
         [name for name in places if name not in known],
-        bool(has_header) + skipped,
+        has_header + skipped,
         delimiter,
         len(first),
     )
@@ -173,7 +175,7 @@ def read(source: Source, images: Path | None) -> Reading:
 
 
 class _Row(NamedTuple):
-    """A row of the table: file and line, cells by their column, the numbers of its box, further cells, and the label.
+    """A row of the table: file and line, cells by their column, numbers of its box, further cells, and label.
 
     An image without objects has no numbers; an error message stands in place of invalid ones.
     """
@@ -189,7 +191,8 @@ def _read_rows(source: Source, columns: _Columns) -> dict[str, list[_Row]]:
     """Return the rows by the name of their image; a label that is an empty cell among the numbers is one here too."""
     rows: dict[str, list[_Row]] = {}
     empty = set[str]()
-    for line_number, cells in islice(csv_rows(source.table, source.path, columns.delimiter), columns.above, None):
+    all_rows = csv_rows(source.table, source.path, columns.delimiter)
+    for line_number, cells in islice(all_rows, columns.above, None):
         texts = {name: cells[n].strip() if n < len(cells) else "" for name, n in columns.places.items()}
         filled = {name: _filled(text) for name, text in texts.items()}
         numbers = _numbers([_with_point(filled[name], columns.delimiter) for name in columns.box])

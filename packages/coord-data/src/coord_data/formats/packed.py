@@ -52,7 +52,7 @@ class _Sample(NamedTuple):
 
 
 def unpacked(source: Source) -> Source | None:
-    """Return the unpacked annotations of a packed file, or of a folder of such files; None for any other source."""
+    """Return the unpacked annotations of a packed file, or of a folder of such; None for any other source."""
     files = _files(source)
     if not files:
         return None

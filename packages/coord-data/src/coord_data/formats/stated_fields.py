@@ -30,8 +30,8 @@ def with_fields(
 ) -> RawObject:
     """Return an object as the fields beside its box have it: turned, if they state an angle or an oriented box.
 
-    A field that contradicts order or unit of the format, has no unit, or turns a box that is not in pixels is an error.
-    See `coord_codec.fields.turn_of` for `largest`.
+    A field that contradicts order or unit of the format, has no unit, or turns a box that is not in pixels is an
+    error. See `coord_codec.fields.turn_of` for `largest`.
     """
     if len(stated.corners_xyxy) != 4 or not states_more(fields):
         return stated
@@ -53,8 +53,8 @@ def with_fields(
 def kept(objects: Iterable[Any], read: frozenset[str], own: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
     """Return the objects of an image that are not marked as deleted, and notes on those and on fields not read.
 
-    Objects may repeat `own`, the `image`, `image_id` and further fields of the image, and name no other image or frame;
-    `read` are the fields that are read, or told otherwise.
+    Objects may repeat `own`, the `image`, `image_id` and further fields of the image, and name no other image or
+    frame; `read` are the fields that are read, or told otherwise.
     """
     found = list(objects)
     mappings = [item for item in found if isinstance(item, Mapping)]

@@ -78,15 +78,16 @@ def _image(facts: Mapping[Any, Any], record: Mapping[str, Any], image: RawImage)
     boxes = record.get("objects", record.get("regions"))
     image_id = record.get("image_id", record.get("id"))
     if not isinstance(boxes, list) or not isinstance(image_id, int):
-        return RawImage("", image.where, fault=f"expected image_id and objects or regions, found {sorted(record)}")
+        fault = f"expected image_id and objects or regions, found {sorted(record)}"
+        return RawImage("", image.where, fault=fault)
     stated = facts.get(image_id, {})
     boxes, notes = kept(boxes, _READ, {**stated, **record, "image": image.name, "image_id": image_id})
     objects = [
         RawObject("", (), f"{image.where}: box {position}").tried(partial(_box, box))
         for position, box in enumerate(boxes)
     ]
-    image = image._replace(objects=objects, image_id=image_id).sized(stated.get("width"), stated.get("height"))
-    return image._replace(notes=image.notes + notes)
+    image = image.sized(stated.get("width"), stated.get("height"))
+    return image._replace(objects=objects, image_id=image_id, notes=image.notes + notes)
 
 
 def _box(box: Any, stated: RawObject) -> RawObject:
@@ -97,7 +98,8 @@ def _box(box: Any, stated: RawObject) -> RawObject:
     except (ValueError, AttributeError, TypeError):
         raise InputError(f"expected names or phrase, x, y, w and h, found {as_json(box)}") from None
     several = ("objects with several names, of which the first is used",) * (len(names) > 1)
-    stated = stated._replace(desc=str(names[0] or "").strip(), corners_xyxy=(x, y, x + w, y + h), notes=several)
+    desc, corners = str(names[0] or "").strip(), (x, y, x + w, y + h)
+    stated = stated._replace(desc=desc, corners_xyxy=corners, notes=several)
     return stated.tried(partial(with_fields, fields=box, order="xywh", unit="pixels"))
 
 

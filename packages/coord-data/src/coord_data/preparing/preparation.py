@@ -150,14 +150,8 @@ def write_chosen(
 ) -> None:
     """Choose and write records, and say so.
 
-    Args:
-        out: a new folder, or a new file
-        records: the records
-        names: paths of the images, each once, if they are needed
-        looks: what a look at each image told, if it is needed
-        facts: what the summary says of the sources; what is chosen is added
-        faults: what was left out
-        choice: which records are written
+    The paths of the images, each once, and what a look at each told may be empty if `choice` needs no looks. What
+    is chosen is added to `facts`, what the summary says of the sources; `faults` is what was left out.
     """
     instances: Sequence[Instance] = records
     dropped: list[Dropped] = []

@@ -45,8 +45,8 @@ def without_duplicates(
 ) -> tuple[list[Instance], list[Dropped]]:
     """Return the records that are kept, and the images that are left out, each with the one kept.
 
-    Several records of one image are no duplicates of each other. With `join` the kept image gets the objects that only
-    its copies have.
+    Several records of one image are no duplicates of each other. With `join` the kept image gets the objects that
+    only its copies have.
     """
     pairs, targets = duplicates_in(names, looks, instances)
     wanted = pairs[pairs.is_equal | (pairs.is_same & (which == "near"))]
@@ -98,8 +98,8 @@ def split_by_content(
 ) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
     """Return the instances of both splits, and the images of val that look like one in train.
 
-    The split of an image depends on its content: copies, at any size and quality, stay together. Images without a
-    record do not count.
+    The split of an image depends on its content: copies, at any size and quality, stay together. Images without
+    a record do not count.
     """
     left = {instance.image for instance in instances}
     places = [i for i, name in enumerate(names) if name in left]

@@ -104,7 +104,7 @@ class RawImage(NamedTuple):
             return stated._replace(fault=str(error))
 
     def sized(self, width: Any, height: Any) -> RawImage:
-        """Return the image with a size as its source states it, or with a note to count that it states none."""
+        """Return the image with the size that its source states, or a note to count that it is none."""
         size = image_size(width, height)
         is_bad = size is None and bool(width or height)
         return self._replace(size=size, notes=self.notes + (BAD_SIZE,) * is_bad)
@@ -149,14 +149,17 @@ def images_named(
 
     Args:
         root: folder of the images
-        rows: place, content and candidate paths of the image; an error message in place of content that is faulty
+        rows: place, content and candidate paths of the image; an error message in place of faulty content
         read: returns the image with its objects
     """
     rows = list(rows)
     found = ImageIndex(root).find_all(names for _, _, names in rows)
     for (where, content, _), image in zip(rows, found, strict=True):
         fault = content if isinstance(content, str) else image.fault
-        yield RawImage("", where, fault=fault) if fault else RawImage.found(image, where, partial(read, content))
+        if fault:
+            yield RawImage("", where, fault=fault)
+        else:
+            yield RawImage.found(image, where, partial(read, content))
 
 
 def around(outline: Sequence[float]) -> tuple[float, float, float, float]:

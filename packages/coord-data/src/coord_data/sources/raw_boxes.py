@@ -80,17 +80,7 @@ class RawBoxes:
         layout: Layout = "xyxy",
         unit: RawUnit = "pixels",
     ) -> RawBoxes:
-        """Return the view of the numbers of a file.
-
-        Args:
-            files: path of each image, relative to the folder of the images
-            stated_I2: width and height that the annotations state; NaN where they state none
-            image_N: index of the image of each box
-            numbers_N4: the four numbers of each box
-            labels: description of each box
-            layout: order of the numbers
-            unit: their unit
-        """
+        """Return the view of the numbers of a file; see the properties of the same names."""
         label_of: dict[str, int] = {}
         label_N = [label_of.setdefault(label, len(label_of)) for label in labels]
         corners_N4, sides_N2 = _corners_and_sides(np.asarray(numbers_N4, np.float64).reshape(-1, 4), layout)

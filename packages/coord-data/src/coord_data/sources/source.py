@@ -28,14 +28,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True)
 class _Beginning:
-    """What the beginning of a file tells.
-
-    Attributes:
-        content: the first bytes
-        keys: the first keys of a JSON object
-        keys_below: keys of its first value
-        first_image: the first element of its list `images`
-    """
+    """What the beginning of a file tells: its bytes, and what `Source.keys` and `Source.first_image` return."""
 
     content: bytes = b""
     keys: frozenset[str] = frozenset()
@@ -116,7 +109,7 @@ class Source(JsonFile):
         return None
 
     def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one."""
+        """Yield place and content of each record of JSON lines or a JSON list; an error message for a bad one."""
         if self.is_dir:
             raise InputError(f"{self.path}: expected a file of records, found a folder; name the file in it")
         if self.head[:1] == "[":
@@ -127,7 +120,7 @@ class Source(JsonFile):
 
     @cached_property
     def table(self) -> str:
-        """The text of a file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save Unicode text."""
+        """The text of a file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save it."""
         if self.content[:2] not in _UTF16:
             return self.text
         try:

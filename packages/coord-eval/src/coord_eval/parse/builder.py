@@ -37,19 +37,14 @@ POINT_RADIUS = 0.0005
 
 @lru_cache(maxsize=8)
 def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
-    """Return the bin and the coordinate in [0, 1] of every valid coordinate token.
-
-    Bins beyond 1, in a grid with fewer units than bins, are clipped to 1.
-    """
+    """Return the bin and the coordinate of every valid coordinate token, at most 1 where a grid has fewer units."""
     return MappingProxyType({token: (k, min(grid.dequantize(k), 1.0)) for k, token in enumerate(coord_tokens(grid))})
 
 
 def shape_order(geometry: Geometry) -> str:
     """Return the order of the numbers of a shape, if nothing else states it; empty if it has others than x and y."""
     kind = GEOMETRIES[geometry]
-    if kind.is_box:
-        return "xyxy"
-    return "xy" if kind.has_points else ""
+    return "xyxy" if kind.is_box else "xy" if kind.has_points else ""
 
 
 def _enclosing_box(kind: Kind, unit: Sequence[float]) -> tuple[float, float, float, float]:
@@ -99,13 +94,10 @@ class AnswerBuilder:
     """Collects the objects and drops of one text.
 
     Attributes:
-        format: the format being parsed
-        scale: divisors of plain numbers
-        geometry: geometry that numbers have if the text does not say it
         keep_flat: whether boxes without area are kept, for callers that replace the sides
         fractions: whether numbers are fractions, since other numbers of this text are
-        text: the whole text, whose largest angle tells degrees from radians
         aspect: width of the image divided by its height: NaN drops boxes with an angle, None takes the image as square
+        text: the whole text, whose largest angle tells degrees from radians
         places: records that name an image or a frame, `(start, end, name)`
         units: records that state the unit or order of the boxes in them, `(start, end, fields)`
     """
@@ -137,7 +129,7 @@ class AnswerBuilder:
         return max((abs(read_number(angle)) for angle in _ANGLE.findall(self.text)), default=0.0)
 
     def drop(self, reason: str, start: int, end: int) -> None:
-        """Record the characters `[start, end)` as dropped."""
+        """Record characters as dropped."""
         self.dropped.append(Drop(reason, (start, end)))
 
     def add(

@@ -352,7 +352,10 @@ class JsonParser:
             sides = sides_of(fields, keys)
             numbers = box_of_sides(sides)
             if role in ("centre", "size") and sides:
-                item.sides = sides
+                of_centre = {"x": "cx", "y": "cy"} if role == "centre" else {}
+                for field in fields:
+                    field.key = of_centre.get(keys[field.key].side, field.key)
+                parent.record.fields += fields
                 return True
             if role in ("shape", "corner") and numbers:  # "box": {"x1": 1, ...}
                 item.groups += [numbers, []]
@@ -362,7 +365,7 @@ class JsonParser:
                     item.key = "bbox" if turns else item.key
                 return True
             if role == "score" or fact in ("turn", "unit"):  # "origin": {"x": 1, "y": 2}
-                item.groups += [[value for field in fields for group in field.groups for value in group]]
+                item.groups += [[value for field in fields for value in field.values]]
             if not parent.depth and not record.has_children:
                 parent.record.fields += [field for field in fields if keys.fact(field.key)]
                 if item.groups:
@@ -379,16 +382,12 @@ class JsonParser:
             item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
             if not shapes:
                 return True
-        if partial or role != "shape":
-            return False
-        if not parent.depth and not any(names) and len(filled) == 1:  # "box": {"bbox": [1, 2, 3, 4], "unit": "px"}
+        if role == "shape" and len(filled) == 1 and not (partial or parent.depth or any(names)):
+            # "box": {"bbox": [1, 2, 3, 4], "unit": "px"}
             if closed.order and keys[filled[0].key].kind == "any":
                 filled[0].key = "bbox"
             parent.record.fields.remove(item)
             parent.record.fields += fields
-            return True
-        if [keys[field.key].kind for field in fields] == ["polygon"]:  # "boundingPoly": {"vertices": [...]}
-            item.groups += fields[0].groups
             return True
         return False
 
@@ -439,7 +438,7 @@ class _Open:
 
     def close_field(self) -> None:
         """End the value of a key."""
-        if self.field is not None and (self.field.groups or self.field.sides):
+        if self.field is not None and self.field.groups:
             self.field.done = True
         self.pending = self.field = None
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect, plain
-from coord_eval.parse.answer import Answer, Drop
+from coord_eval.parse.answer import Answer, Drop, Status
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
@@ -181,13 +181,10 @@ class _Parse:
                 spans += [item.span for item in rest.objects] + [drop.span for drop in rest.dropped]
                 left = unread_numbers(self.text, self.begin, self.end, spans)
         left_out += [Drop("unread_numbers", span) for span in left]
-        return replace(
-            answer,
-            objects=tuple(sorted(objects, key=lambda item: item.span[0])),
-            dropped=tuple(sorted(left_out, key=lambda drop: drop.span[0])),
-            status="failed" if not objects else "partial" if left_out else "ok",
-            truncated=truncated,
-        )
+        kept = tuple(sorted(objects, key=lambda item: item.span[0]))
+        dropped = tuple(sorted(left_out, key=lambda drop: drop.span[0]))
+        status: Status = "failed" if not kept else "partial" if dropped else "ok"
+        return replace(answer, objects=kept, dropped=dropped, status=status, truncated=truncated)
 
     def with_format(self, name: str | MarkerFamily, fractions: bool = False) -> Answer:
         """Parse the text in one format; if nothing is recognised, it is dropped as a whole."""
@@ -227,7 +224,7 @@ class _Parse:
             if says_nothing(stripped):
                 builder.explicit_empty = True
             elif stripped:
-                start = text.index(stripped[0], begin)
+                start = text.index(stripped, begin)
                 builder.drop("unrecognised", start, start + len(stripped))
         builder.coord_count += self._tokens(end, len(self.text))
         if self.thought is not None:
@@ -300,10 +297,7 @@ def _answer_range(text: str) -> tuple[int, int, int | None]:
 
 
 def _candidates(text: str, begin: int, end: int) -> list[str]:
-    """Return the formats whose tokens a range of a text contains, `none` if there are none.
-
-    Of formats with equally many objects, `parse_answer` chooses the first of this list.
-    """
+    """Return the formats whose tokens a range of a text contains, the preferred one first, `none` if there are none."""
 
     def has(piece: str) -> bool:
         return text.find(piece, begin, end) >= 0

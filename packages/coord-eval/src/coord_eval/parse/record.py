@@ -15,7 +15,7 @@ from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.keys import ACTIONS, NO_BOX, WEAK_LABELS, FieldMeaning, Keys
-from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_groups, read_number, read_value, split_shapes
+from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_number, read_value, split_shapes, values_in
 from coord_eval.parse.refusals import says_nothing
 
 MAX_NUMBERS = 100_000
@@ -41,7 +41,6 @@ class Field:
         groups: numbers of the value, those of each innermost list apart
         text: the value if it is one string
         texts: the strings of a list
-        sides: numbers by name of a record that is the value
         invalid: whether something stands in place of a number
         done: whether the value is complete
         breaks: numbers of groups after which a list of lists ends
@@ -51,7 +50,6 @@ class Field:
     groups: list[list[Value]] = field(default_factory=list)
     text: str | None = None
     texts: list[str] = field(default_factory=list)
-    sides: dict[str, Value] | None = None
     invalid: bool = False
     done: bool = False
     breaks: list[int] = field(default_factory=list)
@@ -85,7 +83,7 @@ def field_of(key: str, text: str, keys: Keys) -> Field | None:
     if role == "label" or keys.fact(key):
         return Field(key, text=text, done=True)
     takes_numbers = role in ("side", "corner", "centre", "size", "shape", "score")
-    groups = [group.values for group in read_groups(text, 0, len(text)).groups] if takes_numbers else []
+    groups = values_in(text) if takes_numbers else []
     return Field(key, groups, text if role == "score" else None, done=True) if groups else None
 
 
@@ -116,11 +114,7 @@ def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, Value]:
         if role == "corner" and count == 2:
             corners.append(values)
         elif role != "corner" and count == len(names[role]):
-            stated = dict(zip(names[role], values, strict=True))
-            sides = stated | sides
-        elif role in ("centre", "size") and item.sides:
-            of_centre = {"x": "cx", "y": "cy"} if role == "centre" else {}
-            sides = {of_centre.get(name, name): value for name, value in item.sides.items()} | sides
+            sides = dict(zip(names[role], values, strict=True)) | sides
     if any(item.key == "detection_id" for item in fields) and sides.keys() == {"x", "y", "w", "h"}:
         return {"cx": sides["x"], "cy": sides["y"], "w": sides["w"], "h": sides["h"]}  # Roboflow's boxes
     if len(corners) > 1:

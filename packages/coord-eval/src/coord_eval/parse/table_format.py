@@ -61,10 +61,9 @@ class TableParser:
         names = [ORDER_KEYS.get(stated_order(cell)) or (_UNIT.sub("", cell) or cell).strip() for cell in cells]
         names = [name if self.keys.fact(name) else name.lower() for name in names]
         meanings = [self.keys[name] for name in names]
-        corners = sum(meaning.role == "corner" for meaning in meanings)
+        roles = [meaning.role for meaning in meanings]
         sides = {meaning.side: (0.0, None, None) for meaning in meanings if meaning.role == "side"}
-        has_shape = any(meaning.role == "shape" for meaning in meanings)
-        return names if has_shape or corners > 1 or box_of_sides(sides) else None
+        return names if "shape" in roles or roles.count("corner") > 1 or box_of_sides(sides) else None
 
     def _row(self, header: list[str], cells: list[str], start: int, end: int, text_end: int) -> None:
         """Add the objects of one row; a last row with too few cells is cut off."""

@@ -15,7 +15,7 @@ from coord_codec.files import write_text
 from coord_codec.pages import columns, fragment, notes, number, page, safe, section, table, tiles
 from coord_eval.metrics.errors import classify_errors
 from coord_eval.metrics.figures import Figures
-from coord_eval.metrics.metric_table import METRICS, figure_of, headline
+from coord_eval.metrics.metric_table import METRICS, figure_of, figures, headline
 from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
@@ -130,9 +130,12 @@ def figures_html(evaluation: Figures) -> str:
     """Return the headline figures in one paragraph of text, with their intervals and the ceiling."""
     if not evaluation.has_boxes:
         return ""
-    parts = []
-    for name in headline(evaluation):
-        value, row = evaluation[name], evaluation.intervals.get(name)
+    names, parts = [*headline(evaluation)], []
+    ones_1I = np.ones((1, len(evaluation.truth)), np.int32)
+    others = figures(evaluation, ones_1I, [name for name in names if name not in evaluation.coco])
+    values = evaluation.coco | {name: float(value_1[0]) for name, value_1 in others.items()}
+    for name in names:
+        value, row = values[name], evaluation.intervals.get(name)
         interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
         ceiling = f" (ceiling {number(evaluation.ceiling[name])})" if name in evaluation.ceiling else ""
         if not np.isnan(value):
@@ -144,10 +147,8 @@ def figures_html(evaluation: Figures) -> str:
 def _shape_table(shapes: Mapping[str, Any]) -> str:
     """Return the scores of shapes other than boxes, and their ceiling."""
     ceiling = shapes["ceiling"]
-    names = {"AP": "AP", "mean": "mean similarity over objects, 0 for missed ones"}
-    rows = [
-        (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
-    ]
+    names = {name: name for name in _ap_names(shapes)} | {"mean": "mean similarity over objects, 0 for missed ones"}
+    rows = [(shown, number(shapes[name]), number(ceiling[name])) for name, shown in names.items()]
     text = (
         f"<p>{counted(shapes['objects'], 'object')} of the geometry {safe(shapes['geometry'])}, compared by "
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "

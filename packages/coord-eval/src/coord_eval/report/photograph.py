@@ -129,7 +129,7 @@ def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
     the whole path on this machine.
     """
     try:
-        page, file = folder.resolve(), _file(root, name).resolve()
+        file, page = _file(root, name).resolve(), folder.resolve()
         if Path(os.path.commonpath([page, file])) == Path(page.anchor):
             return ""
         return quote(os.path.relpath(file, page).replace(os.sep, "/"), errors="surrogateescape")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from coord_codec.fields import pattern_of
 from coord_eval.parse.keys import SIDES, Keys
-from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, proper_boxes, read_groups
+from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, proper_boxes, read_groups, values_in
 from coord_eval.parse.orders import setting_of, stated_order
 from coord_eval.parse.record import Field, field_of
 
@@ -173,22 +173,19 @@ class Values:
                     if found := field_of(match["name"], match["value"], self.keys):
                         yield Item(start, stop, found)
                 case "side":
-                    yield Item(start, stop, Field(match["side_name"], self._groups(match, "number"), done=True))
+                    yield Item(start, stop, Field(match["side_name"], values_in(match["number"]), done=True))
                 case "fact" if self.keys.fact(match["fact_name"]):
                     yield Item(start, stop, Field(match["fact_name"], text=match["stated"], done=True))
                 case "block":
-                    yield Item(start, stop, Field("", self._groups(match, "block"), done=True))
+                    yield Item(start, stop, Field("", values_in(match["block"]), done=True))
                 case "run":
                     yield from self._bracketed(start, stop)
                 case "bare":
                     yield from self._bare(match)
 
-    def _groups(self, match: re.Match[str], name: str) -> list[list[Value]]:
-        return [group.values for group in read_groups(self.text, *match.span(name)).groups]
-
     def _tagged(self, match: re.Match[str]) -> Item:
         """Return the numbers of a tag such as `<point label="cat">1, 2</point>`."""
-        item = Field(_TAGS[match["tag"].lower()], self._groups(match, "inner"), done=match["open_tag"] is None)
+        item = Field(_TAGS[match["tag"].lower()], values_in(match["inner"]), done=match["open_tag"] is None)
         values = item.values
         if len(values) == 4 and item.key != "point_2d":
             is_point = values[:2] == values[2:]
@@ -199,7 +196,7 @@ class Values:
     def _element(self, match: re.Match[str]) -> Iterator[Item]:
         """Yield the value of an element, or those within it."""
         name, content, span = match["leaf"], match["content"], match.span()
-        groups = self._groups(match, "content")
+        groups = values_in(content)
         is_list = len(groups) == 1 and len(groups[0]) == 4 and not any(map(str.isalpha, content))
         if name in _OF_VOC and not (name == "action" and groups):
             yield Item(*span, Field(name, text=content, done=True))
@@ -216,8 +213,8 @@ class Values:
         alone: list[Value] = []
         shapes: list[tuple[str, list[Value]]] = []
         for name, written in _ARGUMENT.findall(_ANY_TAG.sub(" ", match["arguments"])):
-            groups = read_groups(written, 0, len(written)).groups
-            values = groups[0].values if len(groups) == 1 else []
+            groups = values_in(written)
+            values = groups[0] if len(groups) == 1 else []
             if name.lower() in ("x", "y") and len(values) == 1:
                 sides[name.lower()] = values[0]
             elif not name and len(values) == 1:
@@ -267,7 +264,7 @@ class Values:
             alone = after.lstrip().startswith(("<", ">"))  # within an element
         if not alone and not after.lstrip().startswith(("]", ")")):
             return
-        values = [value for group in read_groups(self.text, start, end).groups for value in group.values]
+        values = [value for group in values_in(match["bare"]) for value in group]
         if self.order and len(values) in (5, 6) and not before:
             yield Item(start, end, Field("", [values[1:5]], done=True), f"{values[0][0]:g}")
         elif len(values) == 4:
