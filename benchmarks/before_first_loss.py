@@ -1,4 +1,4 @@
-"""Counts the functions of ours that a run enters, before its first loss and in all.
+"""Counts the functions of ours that a run enters, before its first batch and its first loss, and in all.
 
     uv run python benchmarks/before_first_loss.py          # figures by package
     uv run python benchmarks/before_first_loss.py --list   # every function before the first loss, in the order of entry
@@ -28,15 +28,16 @@ SMALL = (
     "evaluation.max_new_tokens=8",
     "training.max_steps=2",
 )
-FIRST_LOSS = "CoordObjective.fused"
+MARKS = {"collate_samples": "first batch", "CoordObjective.fused": "first loss"}
+"""What stands when a function returns for the first time."""
 
 
 class Entered:
-    """The functions below `ROOT` that were entered, in order, and how many of them before the first loss."""
+    """The functions below `ROOT` that were entered, in order, and how many of them before each mark."""
 
     def __init__(self) -> None:
         self.codes: dict[CodeType, None] = {}
-        self.before: int | None = None
+        self.before: dict[str, int] = {}
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         """Take an event of `sys.setprofile`."""
@@ -44,8 +45,8 @@ class Entered:
         if event == "call" and is_function(code) and code not in self.codes:
             if not is_importing(frame):
                 self.codes[code] = None
-        elif event == "return" and self.before is None and code.co_qualname == FIRST_LOSS:
-            self.before = len(self.codes)
+        elif event == "return" and code.co_qualname in MARKS:
+            self.before.setdefault(MARKS[code.co_qualname], len(self.codes))
 
 
 def is_function(code: CodeType) -> bool:
@@ -92,11 +93,12 @@ def main() -> None:
             sys.setprofile(None)
             threading.setprofile(None)
     codes = list(entered.codes)
-    assert entered.before is not None, f"{FIRST_LOSS} was never entered"
+    assert entered.before.keys() == set(MARKS.values()), "a mark was never entered"
     if listed:
-        for code in codes[: entered.before]:
+        for code in codes[: entered.before["first loss"]]:
             print(f"{code.co_filename.split('/src/')[1]}:{code.co_firstlineno} {code.co_qualname}")
-    print(f"before the first loss: {summary(codes[: entered.before])}")
+    for mark, count in entered.before.items():
+        print(f"before the {mark}: {summary(codes[:count])}")
     print(f"in the whole run: {summary(codes)}")
 
 

@@ -45,13 +45,18 @@ HEAVY = (
 
 
 @cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path):
     """The modules that a file imports anywhere, but for type checkers alone."""
     return set(imports_in(path))
 
 
 def imports_in(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     typing = [n for n in ast.walk(tree) if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING"]
     passed_over = {id(inner) for block in typing for inner in ast.walk(block)}
     for node in (node for node in ast.walk(tree) if id(node) not in passed_over):
@@ -67,7 +72,7 @@ def test_no_two_classes_have_one_name():
     """But for those of one file alone, which begin with an underscore."""
     places = {}
     for module, path in SOURCES.items():
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(module)
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}

@@ -105,14 +105,14 @@ def test_answers_do_not_depend_on_the_number_of_requests_at_once(concurrency, he
 
 def test_grammar_mends_ill_formed_answers_and_changes_no_other(here, ask):
     formed = re.compile(r"(<obj_start>[^<]+(<\|coord_\d+\|>){4}<obj_end>)*")
-    mine, served = texts(here), texts(ask(server="vllm"))
+    mine, served = texts(here), texts(ask(grammar="vllm"))
     assert all(map(formed.fullmatch, served.values()))
     assert {name for name in mine if mine[name] != served[name]} == {n for n in mine if not formed.fullmatch(mine[n])}
 
 
 def test_labels_are_obeyed(ask):
     labels = ("red square", "blue circle")
-    records = ask(server="vllm", labels=labels)
+    records = ask(grammar="vllm", labels=labels)
     found = {item["desc"] for record in records.values() for item in record["objects"]}
     assert found and found <= set(labels)
 

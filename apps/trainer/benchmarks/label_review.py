@@ -453,7 +453,7 @@ def folds(
             sources = find_sources([str(spoilt)], pool)
             found = {}
             for name, judge_model, parts in (("unseen", model, 0), ("trained", run, 0), ("folds", None, count)):
-                request = ReviewRequest(judge_model, sources, spoilt.name, folder / f"by-{name}", parts, least=0.0)
+                request = ReviewRequest(judge_model, sources, spoilt.name, folder / f"by-{name}", parts)
                 review_ = review_annotations(request, asked, training if parts else None)
                 found[name] = measures(review_, records, faults)
                 print(seed, rate, name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
@@ -486,7 +486,7 @@ def photographs(
     out.mkdir(parents=True, exist_ok=True)
     write_instances(spoilt := out / "spoilt.jsonl", records)
     training = load_run_config(config, [f"data.annotations={spoilt}", f"data.images={images}", "run.threads=1"])
-    request = ReviewRequest(None, find_sources([str(spoilt)], images), spoilt.name, out / "folds", count, least=0.0)
+    request = ReviewRequest(None, find_sources([str(spoilt)], images), spoilt.name, out / "folds", count)
     asked = load_run_config(None, ["evaluation.batch_size=11"], trains=False)
     found = measures(review_annotations(request, asked, training), records, faults)
     print(len(records), len(faults), {key: round(value, 3) for key, value in found.items()})

@@ -199,6 +199,16 @@ def test_checkpoint_that_the_run_ended_with_and_is_gone_is_told(tmp_path, capsys
     assert find_checkpoint(tmp_path).name == "checkpoint-4" and "checkpoint-3" in capsys.readouterr().out
 
 
+@pytest.fixture
+def checkpoint(tmp_path):
+    """The only checkpoint of a run of `SETTINGS` in the folder."""
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
+    checkpoint.mkdir(parents=True)
+    mark_complete(checkpoint)
+    write_config(tmp_path, check_run_config(SETTINGS, "test"))
+    return checkpoint
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -210,11 +220,9 @@ def test_checkpoint_that_the_run_ended_with_and_is_gone_is_told(tmp_path, capsys
         ({"model": {"tiny": {"layers": 3}}}, "model.tiny.layers was 2 and is now 3"),
     ],
 )
-def test_setting_that_a_resume_takes_from_the_checkpoint_is_refused_with_both_values(tmp_path, changed, told):
-    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
-    checkpoint.mkdir(parents=True)
-    mark_complete(checkpoint)
-    write_config(tmp_path, check_run_config(SETTINGS, "test"))
+def test_setting_that_a_resume_takes_from_the_checkpoint_is_refused_with_both_values(
+    tmp_path, checkpoint, changed, told
+):
     before = (tmp_path / "config.yaml").read_bytes()
     values = SETTINGS | {name: SETTINGS[name] | given for name, given in changed.items()}
     values["model"] = {"tiny": SETTINGS["model"]["tiny"] | changed.get("model", {}).get("tiny", {})}
@@ -228,11 +236,7 @@ def test_setting_that_a_resume_takes_from_the_checkpoint_is_refused_with_both_va
 @pytest.mark.parametrize(
     "name", ["max_steps", "logging_steps", "save_steps", "warmup_steps", "gradient_accumulation_steps"]
 )
-def test_setting_that_acts_after_a_resume_is_told(tmp_path, capsys, name):
-    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
-    checkpoint.mkdir(parents=True)
-    mark_complete(checkpoint)
-    write_config(tmp_path, check_run_config(SETTINGS, "test"))
+def test_setting_that_acts_after_a_resume_is_told(tmp_path, checkpoint, capsys, name):
     values = SETTINGS | {"training": SETTINGS["training"] | {name: 7}}
     assert prepare_resume(check_run_config(values, "test"), tmp_path) == checkpoint
     assert f"training.{name} was {SETTINGS['training'].get(name)} and is now 7" in capsys.readouterr().out
@@ -271,9 +275,9 @@ def test_prepare_resume_refuses_what_is_no_run_folder(tmp_path):
 
 
 @pytest.mark.parametrize("deepspeed", [None, "zero2"])
-def test_prepare_resume_with_other_ranks_is_told_and_refused_under_deepspeed(tmp_path, monkeypatch, capsys, deepspeed):
-    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
-    checkpoint.mkdir(parents=True)
+def test_prepare_resume_with_other_ranks_is_told_and_refused_under_deepspeed(
+    tmp_path, checkpoint, monkeypatch, capsys, deepspeed
+):
     for rank in range(2):
         (checkpoint / f"rng_state_{rank}.pth").touch()
     mark_complete(checkpoint)
@@ -310,8 +314,8 @@ def test_manifest_states_how_the_run_ended(tmp_path):
         return json.loads((tmp_path / "manifest.json").read_text())
 
     with Manifest(tmp_path, config) as manifest:
-        assert read()["status"] == "running"
         manifest.update(steps=3)
+        assert read()["status"] == "running"
     assert (read()["status"], read()["steps"], read()["seed"]) == ("finished", 3, 0)
     with pytest.raises(RunError), Manifest(tmp_path, config):
         raise RunError("diverged")

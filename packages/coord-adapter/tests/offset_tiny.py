@@ -77,6 +77,13 @@ def prepared(tied=True, tie_head=True, dtype=torch.float32, ids=IDS, fingerprint
     return shake(model)
 
 
+def ready(tied=True, ids=IDS, **kwargs):
+    """A base with tables that are zero."""
+    base = tiny(tied)
+    install_coord_offset_adapter(base, ids, **kwargs)
+    return base
+
+
 def lora(**kwargs):
     return LoraConfig(**with_offset_modules({"r": 4, "target_modules": TEXT_LAYERS, **kwargs}))
 

@@ -7,20 +7,13 @@ import warnings
 import pytest
 import torch
 import transformers
-from offset_tiny import IDS, H, batch, logits, lora, peft_model, prepared, tables_of, tiny
+from offset_tiny import IDS, H, batch, logits, lora, peft_model, prepared, ready, tables_of, tiny
 from packaging.version import Version
 from peft import AutoPeftModel, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3VLForConditionalGeneration
 
-from coord_adapter import (
-    MODULE_NAME,
-    InputError,
-    install_coord_offset_adapter,
-    load_adapter,
-    read_offsets,
-    save_as_trainable_tokens,
-)
+from coord_adapter import MODULE_NAME, InputError, load_adapter, read_offsets, save_as_trainable_tokens
 from coord_adapter.format import WEIGHTS_FILE
 
 EXPORTABLE = [(True, True), (False, True), (False, False)]
@@ -43,12 +36,6 @@ def folder(tmp_path):
     logits(model)
     model.save_pretrained(tmp_path)
     return tmp_path
-
-
-def ready(tied=True, ids=IDS, **kwargs):
-    base = tiny(tied)
-    install_coord_offset_adapter(base, ids, **kwargs)
-    return base
 
 
 def rewrite(folder, change):
@@ -304,8 +291,7 @@ def test_vanilla_adapter_is_refused_where_peft_cannot_express_it(tmp_path):
         save_as_trainable_tokens(peft_model(True, False), tmp_path / "vanilla")
     with pytest.raises(ValueError, match="no active PEFT adapter"):
         save_as_trainable_tokens(prepared(), tmp_path / "vanilla")
-    base = tiny(False)
-    install_coord_offset_adapter(base, IDS)
+    base = ready(False)
     with pytest.raises(ValueError, match="carry LoRA"):
         save_as_trainable_tokens(get_peft_model(base, lora(target_modules=["lm_head"])), tmp_path / "vanilla")
     assert not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from offset_tiny import (
     lora,
     peft_model,
     prepared,
+    ready,
     shake,
     tables_of,
     tiny,
@@ -24,14 +25,7 @@ from offset_tiny import (
 from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 
-from coord_adapter import (
-    MODULE_NAME,
-    active_offsets,
-    bake_offsets,
-    bypass_head_hook,
-    install_coord_offset_adapter,
-    reattach_coord_offset_hooks,
-)
+from coord_adapter import MODULE_NAME, active_offsets, bake_offsets, bypass_head_hook, reattach_coord_offset_hooks
 
 
 @pytest.mark.parametrize("build", [prepared, peft_model], ids=["bare", "peft"])
@@ -84,9 +78,7 @@ def test_active_offsets_are_none_where_nothing_is_added():
 
 
 def test_active_offsets_refuse_a_head_with_lora():
-    base = tiny(False)
-    install_coord_offset_adapter(base, IDS)
-    model = shake(get_peft_model(base, lora(target_modules=["lm_head"])))
+    model = shake(get_peft_model(ready(False), lora(target_modules=["lm_head"])))
     with pytest.raises(ValueError, match="lm_head out of target_modules"):
         active_offsets(model)
 
@@ -141,9 +133,7 @@ def test_check_refuses_an_unfrozen_vocabulary():
 
 
 def test_check_refuses_forgotten_modules_to_save():
-    base = tiny()
-    install_coord_offset_adapter(base, IDS)
-    model = get_peft_model(base, LoraConfig(target_modules=TEXT_LAYERS)).train()
+    model = get_peft_model(ready(), LoraConfig(target_modules=TEXT_LAYERS)).train()
     with pytest.raises(ValueError, match="modules_to_save"):
         model(**batch())
     assert torch.equal(logits(model.eval()), logits(tiny()))

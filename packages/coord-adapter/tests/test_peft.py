@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from offset_tiny import IDS, TEXT_LAYERS, batch, logits, lora, peft_model, prepared, shake, tables_of, tiny
+from offset_tiny import IDS, TEXT_LAYERS, batch, logits, lora, peft_model, prepared, ready, shake, tables_of, tiny
 from peft import LoHaConfig, LoraConfig, get_model_status, get_peft_model
 from peft.utils.hotswap import hotswap_adapter
 
@@ -104,14 +104,12 @@ def test_model_status_reports_the_adapter():
 
 def test_swift_prepares_and_reloads_the_offsets(tmp_path):
     swift = pytest.importorskip("swift.tuners")
-    base = tiny()
-    install_coord_offset_adapter(base, IDS, fingerprint="f00d")
+    base = ready(fingerprint="f00d")
     config = swift.LoraConfig(r=4, target_modules=TEXT_LAYERS, modules_to_save=[MODULE_NAME], task_type="CAUSAL_LM")
     model = shake(swift.Swift.prepare_model(base, config)).eval()
     expected = logits(model)
     model.save_pretrained(str(tmp_path))
-    again = tiny()
-    install_coord_offset_adapter(again, IDS, fingerprint="f00d")
+    again = ready(fingerprint="f00d")
     assert torch.equal(logits(swift.Swift.from_pretrained(again, str(tmp_path)).eval()), expected)
     with pytest.raises(ValueError, match="coord_offset_guard"):
         swift.Swift.from_pretrained(tiny(), str(tmp_path))
@@ -121,8 +119,7 @@ def test_swift_prepares_and_reloads_the_offsets(tmp_path):
 def test_config_refuses_dora_on_the_vocabulary(layer):
     with pytest.raises(ValueError, match=f"DoRA to .*{layer}"):
         lora(target_modules=["q_proj", layer], use_dora=True)
-    base = tiny(False)
-    install_coord_offset_adapter(base, IDS)
+    base = ready(False)
     config = LoraConfig(target_modules=["q_proj", layer], use_dora=True, modules_to_save=[MODULE_NAME])
     with pytest.raises(ValueError, match="DoRA on the"):
         get_peft_model(base, config)(**batch())
@@ -137,8 +134,7 @@ def test_config_refuses_rows_trained_twice(layer, listed):
 
 
 def test_forward_refuses_trainable_tokens_under_the_hooks():
-    base = tiny()
-    install_coord_offset_adapter(base, IDS)
+    base = ready()
     config = LoraConfig(
         target_modules=TEXT_LAYERS, modules_to_save=[MODULE_NAME], trainable_token_indices={"embed_tokens": [1]}
     )
@@ -182,8 +178,7 @@ def test_mixed_batches_of_adapters_are_refused_by_peft():
 
 
 def test_guard_is_added_to_a_plain_configuration_by_the_first_forward(tmp_path):
-    base = tiny()
-    install_coord_offset_adapter(base, IDS)
+    base = ready()
     config = LoraConfig(target_modules=TEXT_LAYERS, modules_to_save=[MODULE_NAME])
     model = shake(get_peft_model(base, config))
     logits(model)
@@ -196,8 +191,7 @@ def test_methods_that_cannot_name_the_guard_are_refused_when_configured_and_when
     config = LoHaConfig(target_modules=TEXT_LAYERS, modules_to_save=[MODULE_NAME])
     with pytest.raises(ValueError, match="LoHaConfig has no trainable_token_indices"):
         with_offset_modules(config)
-    base = tiny()
-    install_coord_offset_adapter(base, IDS)
+    base = ready()
     with pytest.raises(ValueError, match="LoHaConfig has no trainable_token_indices"):
         logits(get_peft_model(base, config))
 

@@ -113,12 +113,8 @@ def with_box(*boxes, **fields):
     return {"image": "a.jpg", "width": 200, "height": 100, "objects": objects} | fields
 
 
-GOOD_BOX, SWAPPED, FLAT, THIN = (
-    [0.1, 0.1, 0.6, 0.6],
-    [0.6, 0.1, 0.1, 0.6],
-    [0.1, 0.1, 0.1, 0.6],
-    [0.1, 0.1, 0.1001, 0.6],
-)
+GOOD_BOX, SWAPPED = [0.1, 0.1, 0.6, 0.6], [0.6, 0.1, 0.1, 0.6]
+FLAT, THIN = [0.1, 0.1, 0.1, 0.6], [0.1, 0.1, 0.1001, 0.6]
 # A refused object, how many objects stay with `drop_image` (None: the image goes), and with `drop_box`.
 REFUSED = [(SWAPPED, None, 1), ([0.1, 0.1, 2, 0.6], None, 1), (["0", 0, 1, 1], None, 1), (FLAT, 1, 1), (THIN, 1, 1)]
 

@@ -51,30 +51,26 @@ def test_another_grid():
     assert len(vocab.ids) == 16 and vocab.grid == grid
 
 
-def test_missing_token_is_named():
-    tokens = coord_tokens()
-    with pytest.raises(ValueError, match=r"lacks 1 of 1000 coordinate tokens: <\|coord_37\|>; .*add_tokens"):
-        CoordVocab.from_tokenizer(make_tokenizer(tokens[:37] + tokens[38:]))
-    with pytest.raises(
-        ValueError, match=r"lacks 1000 of 1000 .*<\|coord_0\|>, .*, \.\.\.; .*'<\|coord_\*\|>', \*coord_"
-    ):
-        CoordVocab.from_tokenizer(make_tokenizer())
+TOKENS = coord_tokens()
 
 
-def test_gap_is_named():
-    tokens = coord_tokens()
-    with pytest.raises(ValueError, match=r"have a gap: <\|coord_500\|> has id 510, expected 509 .*add_tokens"):
-        CoordVocab.from_tokenizer(make_tokenizer([*tokens[:500], "<|intruder|>", *tokens[500:]]))
-
-
-def test_alphabetical_order_is_named():
-    with pytest.raises(ValueError, match=r"out of order: <\|coord_2\|> has id .*, expected"):
-        CoordVocab.from_tokenizer(make_tokenizer(sorted(coord_tokens(), key=lambda t: t[:-2])))
-
-
-def test_reversed_order_is_not_a_gap():
-    with pytest.raises(ValueError, match="out of order"):
-        CoordVocab.from_tokenizer(make_tokenizer(coord_tokens()[::-1]))
+@pytest.mark.parametrize(
+    ("tokens", "fault"),
+    [
+        (TOKENS[:37] + TOKENS[38:], r"lacks 1 of 1000 coordinate tokens: <\|coord_37\|>; .*add_tokens"),
+        ([], r"lacks 1000 of 1000 .*<\|coord_0\|>, .*, \.\.\.; .*'<\|coord_\*\|>', \*coord_"),
+        (
+            [*TOKENS[:500], "<|intruder|>", *TOKENS[500:]],
+            r"a gap: <\|coord_500\|> has id 510, expected 509 .*add_tokens",
+        ),
+        (sorted(TOKENS, key=lambda token: token[:-2]), r"out of order: <\|coord_2\|> has id .*, expected"),
+        (TOKENS[::-1], "out of order"),
+    ],
+    ids=["one is missing", "all are missing", "a gap", "in alphabetical order", "in reversed order"],
+)
+def test_tokenizer_whose_ids_are_not_consecutive_is_refused(tokens, fault):
+    with pytest.raises(ValueError, match=fault):
+        CoordVocab.from_tokenizer(make_tokenizer(tokens))
 
 
 def test_split_token_is_named():

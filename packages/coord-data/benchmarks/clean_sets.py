@@ -69,9 +69,9 @@ class Clone:
         return found
 
 
-def _spread(paths: list[str]) -> list[str]:
+def _spread(paths: list[str], count: int = 2 * KEPT) -> list[str]:
     """Return some paths, evenly spaced."""
-    return [paths[k] for k in np.unique(np.linspace(0, len(paths) - 1, 2 * KEPT).astype(int))] if paths else []
+    return [paths[k] for k in np.unique(np.linspace(0, len(paths) - 1, count).astype(int))] if paths else []
 
 
 def _is_coco(content: bytes) -> bool:
@@ -148,8 +148,7 @@ def _keep(clone: Clone, place: Path) -> None:
     of_stem, written = clone.boxes(), {}
     paths = [path for path in clone.ending(*_SUFFIXES) if Path(path).stem in of_stem]
     paths = list({Path(path).stem: path for path in paths}.values())
-    chosen = np.unique(np.linspace(0, len(paths) - 1, KEPT).astype(int)).tolist() if paths else []
-    for path in (paths[k] for k in chosen):
+    for path in _spread(paths, KEPT):
         corners = np.array(of_stem[Path(path).stem]).reshape(-1, 4)
         try:
             with Image.open(io.BytesIO(clone.read(path))) as stored:

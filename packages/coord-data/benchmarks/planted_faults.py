@@ -127,15 +127,10 @@ class Draft:
         self.write_images(folder)
         rows = list(zip(self.images.items(), self.numbers(), self.names(), strict=True))
         if not self.coco:
-            records = [
-                {
-                    "image": name,
-                    "width": image.width,
-                    "height": image.height,
-                    "objects": [{"desc": d, "bbox": b} for d, b in zip(labels, boxes.tolist(), strict=True)],
-                }
-                for (name, image), boxes, labels in rows
-            ]
+            records = []
+            for (name, image), boxes, labels in rows:
+                objects = [{"desc": d, "bbox": b} for d, b in zip(labels, boxes.tolist(), strict=True)]
+                records.append({"image": name, "width": image.width, "height": image.height, "objects": objects})
             (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
             return DataSource(folder / "a.jsonl")
         classes = sorted(set(sum(self.labels, ())))

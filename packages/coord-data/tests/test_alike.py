@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from coord_codec import Instance
 from coord_data.looking import alike
 from coord_data.looking.alike import near_duplicates
 from coord_data.looking.hashes import grey_values, perceptual_hashes
@@ -46,6 +47,32 @@ def test_pairs_beyond_the_limit_are_counted(monkeypatch):
     monkeypatch.setattr(alike, "_MOST", 200)
     found, left_out = alike._near_pairs(hashes, hashes, 4, within=True)
     assert 0 < len(found) <= 200 and len(found) + left_out == 40 * 39 // 2
+
+
+def test_images_have_the_same_boxes_in_any_order_and_in_all_their_records(monkeypatch):
+    monkeypatch.setattr(alike, "_BOXES_AT_ONCE", 100)
+    rng, corners = np.random.default_rng(0), np.array([0.1, 0.2, 0.6, 0.7])
+    names = [f"{n}.png" for n in range(60)]
+    records = []
+    for name in rng.choice(names[:50], 70).tolist():  # some have several records, others none
+        boxes = corners + 0.1 * rng.integers(0, 2, (rng.integers(3), 1)) + rng.uniform(0, 0.012, 4)
+        objects = [{"desc": str(rng.choice(["a", "b"])), "bbox": box} for box in boxes.tolist()]
+        records.append(Instance(image=name, objects=objects))
+    targets = alike.Targets(records, names[:40])
+    pairs = np.argwhere(np.ones((60, 60), bool))
+
+    def of(name):
+        found = [o for record in records if record.image == name and name in names[:40] for o in record.objects]
+        return [(o.desc, np.array(o.bbox)) for o in found]
+
+    def covers(one, other):
+        return all(any(a == b and np.abs(x - y).max() <= 0.02 for b, y in other) for a, x in one)
+
+    wanted = [
+        sorted(d for d, _ in one) == sorted(d for d, _ in other) and covers(one, other) and covers(other, one)
+        for one, other in ((of(names[i]), of(names[j])) for i, j in pairs.tolist())
+    ]
+    assert targets.are_the_same(names, pairs).tolist() == wanted and 100 < sum(wanted) < 3500
 
 
 def test_perceptual_hash_survives_compression_and_resizing(tmp_path):

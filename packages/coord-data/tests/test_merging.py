@@ -3,9 +3,8 @@
 import json
 import random
 
-import numpy as np
 import pytest
-from PIL import Image
+from one_image import picture
 
 from coord_codec import InputError
 from coord_data import ReadingRules, merge_prepared
@@ -18,11 +17,6 @@ CHOICES = {
     "exact, joined, split": {"drop_duplicates": "exact", "join_boxes": True, "split": 0.4},
     "drawn": {"count": 7, "seed": 3},
 }
-
-
-def picture(seed, size=(64, 48)):
-    coarse = np.random.default_rng(seed).integers(0, 255, (6, 6, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
 
 
 def written(folder):

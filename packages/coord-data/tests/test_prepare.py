@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from one_image import picture
 from PIL import Image
 
 from coord_codec import InputError, read_instances
@@ -14,11 +15,6 @@ from coord_data.reading.image_set import load_annotated
 from coord_data.reading.rules import ReadingRules
 
 RNG = np.random.default_rng(5)
-
-
-def picture(seed):
-    coarse = np.random.default_rng(seed).integers(0, 255, (6, 6, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize((64, 48), Image.Resampling.BICUBIC)
 
 
 @pytest.fixture

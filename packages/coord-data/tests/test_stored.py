@@ -55,6 +55,8 @@ def dumped(instances):
 
 def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     small = load_annotated(path)
+    assert small.evidence.raw.files[1] == "1.png"  # as training names it, though other records have faults
+    assert small.evidence.files[1].size == (41, 20)
     monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
     found = load_annotated(path)
     assert isinstance(found.instances, Records)

@@ -172,11 +172,7 @@ class Adapter:
         return {"name": self.name, "weights": weights_digest(self.folder)} | files
 
     def fingerprint(self) -> str | None:
-        """Return the fingerprint stored in the adapter's card or with its offsets.
-
-        Raises:
-            InputError: if the two differ
-        """
+        """Return the fingerprint in the adapter's card or its offsets; an `InputError` if they differ."""
         card = self.card.get("fingerprint")
         offsets = self.offsets.fingerprint if self.offsets is not None else None
         if None not in (card, offsets) and card != offsets:
@@ -257,11 +253,7 @@ def _check_values(file: SafetensorsFile) -> None:
 
 
 def read_settings(path: Path) -> LoraSettings:
-    """Read PEFT's adapter_config.json.
-
-    Raises:
-        InputError: naming the field, for settings that cannot be merged exactly
-    """
+    """Read PEFT's adapter_config.json; an `InputError` for settings that cannot be merged exactly."""
     content = read_object(path)
     if content.get("peft_type") != "LORA":
         raise InputError(f"{path}: peft_type: expected LORA, found {content.get('peft_type')!r}")

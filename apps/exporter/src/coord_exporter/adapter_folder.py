@@ -18,18 +18,7 @@ from coord_exporter.vocabulary import find_tables
 
 
 def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: Path, force: bool) -> None:
-    """Write what `plan_merge` leaves out with `keep_lora`: a plain LoRA adapter of the merged base.
-
-    Args:
-        base: the base of the adapter
-        adapter: the adapter
-        out: the adapter folder to create
-        base_name: the folder of the merged base
-        force: whether to replace an existing folder that an export wrote
-
-    Raises:
-        ExportError: if writing fails
-    """
+    """Write what `plan_merge` leaves out with `keep_lora`: a plain LoRA adapter of the merged base."""
     modules = lora_modules(base, adapter)
     names = tuple(f"base_model.model.{module}." for module in modules)
     kept = [t for t in adapter.file.tensors if t.name.startswith(names) and offset_part(t.name) is None]
@@ -49,11 +38,7 @@ def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: P
 
 
 def lora_modules(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
-    """Return the modules with factors that are neither embedding nor head.
-
-    Raises:
-        InputError: if there are none, or factors of experts, which are no layers of their own
-    """
+    """Return the modules with factors, none of embedding and head; factors of experts are refused."""
     tables = find_tables(base)
     tied = {name.rpartition(".")[0].rpartition(".")[2] for name in (tables.embed, tables.head)}
     found = sorted(module for module in adapter.factors if module.rpartition(".")[2] not in tied)
@@ -68,14 +53,8 @@ def write_adapter(
 ) -> None:
     """Write an adapter folder from recipes, which appears when it is complete and verified.
 
-    Args:
-        opened: the adapter it is made from
-        recipes: its tensors
-        config: its settings
-        out: the folder to create
-        kind: the kind of export, for the record
-        force: whether to replace an existing folder that an export wrote
-        verify: called with the finished folder before it becomes `out`; its result is recorded
+    `opened` is the adapter that it is made from, `kind` that of the export, for the record. `verify` is
+    called with the finished folder before it becomes `out`; its result is recorded.
 
     Raises:
         ExportError: if writing or verifying fails; nothing was written

@@ -205,11 +205,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse_size(text: str | None) -> int | None:
-    """Return the number of bytes of a size such as 5GB, 500MB or 2GiB; None stays None.
-
-    Raises:
-        InputError: if the text is not a size
-    """
+    """Return the bytes of a size such as 5GB, 500MB or 2GiB; None stays None, other text is refused."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)", text.strip(), re.IGNORECASE)

@@ -218,11 +218,7 @@ def extend_tokenizer(folder: Path, new: NewTokens) -> dict[str, dict]:
 
 
 def check_tokenizer(folder: Path, new: NewTokens) -> None:
-    """Load the written tokenizer and check that it encodes every token, old or new, as its id.
-
-    Raises:
-        ExportError: naming the first token that has another id
-    """
+    """Raise `ExportError` if the written tokenizer does not encode every token, old or new, as its id."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -15,8 +15,7 @@ _STEPS = re.compile(r"checkpoint-(\d+)")
 def find_folder(name: str | Path) -> Path:
     """Return an existing folder as it is, or the snapshot of a hub id in the local cache; nothing is downloaded.
 
-    Args:
-        name: a path, or a hub id such as `Qwen/Qwen3-VL-2B-Instruct`, with `@REVISION` if it is not `main`
+    A hub id is written like `Qwen/Qwen3-VL-2B-Instruct`, with `@REVISION` if that is not `main`.
 
     Raises:
         InputError: for a hub id that is not completely in the cache

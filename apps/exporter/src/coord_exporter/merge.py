@@ -133,11 +133,7 @@ def merge(
 
 
 def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
-    """Return the adapter's name and digests for the record of the export.
-
-    Raises:
-        InputError: if the adapter is already merged according to the base's record
-    """
+    """Return the adapter's name and digests for the record; an `InputError` if it is merged already."""
     sources, name = adapter.sources(), adapter.file.path.name
     for entry in history_of(base.folder):
         if entry.get("kind") == "merge" and entry.get("adapter", {}).get(name) == sources[name]:
@@ -166,11 +162,7 @@ def _unserved_heads(config: dict) -> list[str]:
 
 
 def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict, list[str]]:
-    """Compare a finished folder with PEFT's merge; return the figures for the record, and notes.
-
-    Raises:
-        ExportError: if they differ
-    """
+    """Compare a finished folder with PEFT's merge; return the figures for the record, and notes."""
     from coord_exporter.verify.tensors import verify_tensors
 
     notes = []

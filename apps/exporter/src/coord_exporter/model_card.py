@@ -15,14 +15,7 @@ BASE_CARD = "README.base.md"
 
 
 def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[str, object]) -> str:
-    """Return the text of a model card.
-
-    Args:
-        base: the base
-        name: the base's name as the user gave it, a hub id or a folder
-        adapter: the adapter
-        facts: further rows of the provenance table by title
-    """
+    """Return the text of a model card; `name` is the base's as given, `facts` are further rows by title."""
     from huggingface_hub.repocard_data import ModelCardData  # repocard itself imports 20 MB of the hub's client
 
     stated = _metadata_of(base.folder / "README.md")

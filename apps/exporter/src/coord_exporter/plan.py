@@ -47,13 +47,9 @@ class MergePlan:
 def plan_merge(
     base: StoredCheckpoint, adapter: Adapter, dtype: str | None = None, *, keep_lora: bool = False
 ) -> MergePlan:
-    """Plan how every output tensor is computed.
+    """Plan how every output tensor is computed; without a `dtype` weights keep theirs.
 
-    Args:
-        base: the base
-        adapter: the adapter
-        dtype: dtype of all weights; None keeps their dtypes
-        keep_lora: whether factors of layers other than embedding and head are left out, for an adapter of the output
+    `keep_lora` leaves out factors of layers other than embedding and head, for an adapter of the output.
 
     Raises:
         InputError: naming the tensor, if the adapter does not fit the base or cannot be merged exactly
@@ -221,11 +217,6 @@ def _stays_tied(
 def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, list[Step]]:
     """Return the steps of each tensor that an adapter changes, by tensor name; offsets come last.
 
-    Args:
-        base: the base
-        adapter: the adapter
-        tables: the base's embedding and head
-
     Raises:
         InputError: naming the module, for factors that do not fit or cannot be merged exactly
     """
@@ -360,11 +351,7 @@ def _head_shares_rows(adapter: Adapter, tables: Tables) -> bool:
 
 
 def offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, RowsStep]:
-    """Return the step of the coordinate offsets for embedding and head; empty without offsets.
-
-    Raises:
-        InputError: for ids outside the vocabulary, or offsets of another width
-    """
+    """Return the step of the offsets, if they fit, for embedding and head; empty without offsets."""
     offsets = adapter.offsets
     if offsets is None or not offsets.ids:
         return {}

@@ -17,10 +17,7 @@ def bring_card(adapter: Adapter, companions: dict[str, Path]) -> tuple[list[str]
     """Copy the adapter's card to OUT, instead of the base's, which predates the adapter's training.
 
     Image processors of OUT get the pixel limits of training, so that images are resized as in training.
-
-    Args:
-        adapter: the adapter to merge
-        companions: the files of OUT by name; the card is added or removed
+    `companions` are the files of OUT by name, to which the card is added or from which it is removed.
 
     Returns:
         Notes on changes, and the contents of the changed image processors by file name.

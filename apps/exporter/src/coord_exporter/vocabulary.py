@@ -49,11 +49,7 @@ class Vocabulary:
         return max(self.ids.values(), default=-1) + 1
 
     def coord_vocab(self) -> CoordVocab | None:
-        """Return the coordinate tokens, or None if there are none.
-
-        Raises:
-            InputError: if some are missing, or their ids are not consecutive and in order
-        """
+        """Return the coordinate tokens, all in order or an `InputError`; None if there are none."""
         tokens = coord_tokens()
         ids = [self.ids[token] for token in tokens if token in self.ids]
         if not ids:
@@ -80,11 +76,7 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary | None:
-    """Read a checkpoint's vocabulary from its tokenizer.json, None if it has none.
-
-    Raises:
-        InputError: for a file that cannot be read
-    """
+    """Read a checkpoint's vocabulary from its tokenizer.json, None if it has none."""
     path = folder / "tokenizer.json"
     if not path.exists():
         return None
@@ -99,14 +91,9 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
 
 
 def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
-    """Compare an adapter's fingerprint with the base's tokenizer.
+    """Compare an adapter's fingerprint, if it has one, with the base's tokenizer.
 
-    Args:
-        base: the checkpoint's folder
-        fingerprint: the adapter's fingerprint, None without one
-
-    Returns:
-        A warning if the comparison is not possible.
+    Returns a warning if the comparison is not possible.
 
     Raises:
         InputError: if they belong to different vocabularies or grids
@@ -129,15 +116,9 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
 
 
 def check_base(base: Path, named: object, force: bool) -> list[str]:
-    """Compare the digest of its base's weights that an adapter names with those of the base.
+    """Compare the digest of weights that an adapter's card names, if it does, with that of the base.
 
-    Args:
-        base: the checkpoint's folder
-        named: the digest in the adapter's card, None without one
-        force: whether another base is a warning and no error
-
-    Returns:
-        A warning if the comparison is not possible, or the base is another.
+    Returns a warning if the comparison is not possible, or with `force` if the base is another.
 
     Raises:
         InputError: if the base is another

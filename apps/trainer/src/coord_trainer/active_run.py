@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,34 +25,25 @@ from coord_trainer.folder import (
 from coord_trainer.training.interrupt import Interrupted, Interruption, explain_resume
 
 
+@dataclass
 class Run:
     """Context manager of a run; only the first rank writes files.
 
-    Within the block a signal stops the run with the command that resumes it, a full disk is named as such, and an
-    error after training names the command that scores the checkpoint. At its end the manifest states how the run
-    ended, and the folder is unlocked.
-
-    Args:
-        config: of the run
-        folder: the run folder, which `open_folder` creates
-
-    Attributes:
-        interruption: the signal that was received, if any
+    Within the block a signal (`interruption`) stops the run with the command that resumes it, a full disk is
+    named as such, and an error after training names the command that scores the checkpoint. At its end the
+    manifest states how the run ended, and the folder is unlocked.
     """
 
-    def __init__(self, config: RunConfig, folder: Path) -> None:
-        self.config = config
-        self.folder = folder
-        self.interruption = Interruption()
-        self._stack = ExitStack()
-        self._manifest: Manifest | None = None
+    config: RunConfig
+    folder: Path
+    interruption: Interruption = field(default_factory=Interruption)
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _manifest: Manifest | None = None
 
     def __enter__(self) -> Run:
         """Handle signals."""
-        with ExitStack() as stack:
-            stack.enter_context(self.interruption)
-            stack.enter_context(explain_resume(self.folder))
-            self._stack = stack.pop_all()
+        self._stack.enter_context(self.interruption)
+        self._stack.enter_context(explain_resume(self.folder))
         return self
 
     def __exit__(
@@ -62,9 +54,6 @@ class Run:
 
     def open_folder(self, data: dict[str, Any]) -> None:
         """Create and lock the folder, or prepare its resume, on the first rank; before that nothing is written.
-
-        Args:
-            data: the facts about the data for the manifest
 
         Raises:
             InputError: another run uses the folder, or the run cannot be resumed with these settings and data.

@@ -162,11 +162,7 @@ def _lost(checkpoint: Path) -> str:
 
 
 def locate_model(folder: Path) -> Path:
-    """Return the folder with the weights; for a run folder its best checkpoint by AP, or else its newest.
-
-    Raises:
-        InputError: the folder holds no model.
-    """
+    """Return the folder with the weights, for a run folder as `find_checkpoint`; an `InputError` if none."""
     if not folder.is_dir():
         hint = "is a file; name the folder of the model" if folder.exists() else "no such folder"
         raise InputError(f"{folder}: {hint}")

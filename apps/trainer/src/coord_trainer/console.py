@@ -105,11 +105,7 @@ def world_size() -> int:
 
 
 def refuse_loose_tasks() -> None:
-    """Check that tasks which SLURM started together are ranks of torchrun.
-
-    Raises:
-        InputError: each task would train alone, and write to the same folder.
-    """
+    """Raise `InputError` for tasks that SLURM started together without torchrun, which would train alone."""
     tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
     if "RANK" not in os.environ and tasks.isdigit() and int(tasks) > 1:
         raise InputError(

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,16 +145,11 @@ _TURNS = 30
 """Tenths of a second that a rank which fails waits at most for the first one to record its own failure."""
 
 
-class Manifest:
+class Manifest(AbstractContextManager["Manifest"]):
     """manifest.json: the facts of a run, rewritten atomically whenever one is added.
 
-    As a context manager it records at the end whether the run finished or why it failed.
-
-    Args:
-        folder: the run folder
-        config: of the run
-        writes: false on the ranks after the first, which write nothing
-
+    As a context manager it records at the end whether the run finished or why it failed. On the ranks after
+    the first, which do not write, `writes` is false.
     """
 
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
@@ -179,11 +174,6 @@ class Manifest:
         # Kept even if the resume is refused, or if training had ended and only the answers are left.
         kept = ("data", "parameters", "samples_seen")
         self.values |= {name: before[name] for name in kept if before.get(name)}
-
-    def __enter__(self) -> Manifest:
-        """Write the facts known at the start."""
-        self.update()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Record how the run ended."""
@@ -214,16 +204,17 @@ def earlier_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _git_revision() -> dict[str, Any] | None:
-    def git(*words: str) -> str:
-        where = Path(__file__).parent
-        return subprocess.run(
-            ["git", *words], cwd=where, capture_output=True, text=True, timeout=5, check=True
-        ).stdout.strip()
-
-    try:
-        return {"revision": git("rev-parse", "HEAD"), "changed": bool(git("status", "--porcelain", "-uno"))}
-    except (OSError, subprocess.SubprocessError):
-        return None  # installed from a wheel, or git is not installed
+    outputs = []
+    for words in ("git rev-parse HEAD", "git status --porcelain -uno"):
+        try:
+            done = subprocess.run(
+                words.split(), cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None  # installed from a wheel, or git is not installed
+        outputs.append(done.stdout.strip())
+    revision, changes = outputs
+    return {"revision": revision, "changed": bool(changes)}
 
 
 _MAY_DIFFER = {"run.resume", "run.dir"}

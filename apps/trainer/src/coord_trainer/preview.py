@@ -34,9 +34,7 @@ _ENCODED = 256
 def dry_run(config: RunConfig, ranks: int | None = None) -> dict[str, Any]:
     """Print the plan of a run: data, steps, rates, memory, and the settings; returns its groups and memory.
 
-    Args:
-        config: of the run
-        ranks: number of ranks that DeepSpeed would shard over; None for those that were started
+    DeepSpeed would shard over `ranks`; None stands for those that were started.
 
     Raises:
         InputError: the run could not reach its first step.

@@ -10,11 +10,7 @@ from coord_codec import RunError
 
 
 def refuse_other_versions(package: str = "ms-swift") -> None:
-    """Refuse installed packages that a package declares not to work with; it takes milliseconds.
-
-    Raises:
-        RunError: naming the package, what is declared and what is installed
-    """
+    """Raise `RunError` if an installed package is one that `package` declares not to work with."""
     for line in metadata.requires(package) or ():
         requirement = Requirement(line)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):

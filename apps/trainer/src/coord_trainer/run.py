@@ -13,8 +13,7 @@ import torch
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.pages import fragment, notes
-from coord_data.finding import Finding, write_findings
-from coord_data.reading.image_set import ImageSet
+from coord_data.finding import write_findings
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
 from coord_trainer.answers.decodings import predict_images
@@ -59,9 +58,7 @@ class Result:
 def train_and_score(config: RunConfig, folder: Path) -> Result:
     """Train, generate answers with the checkpoint on disk, score them and write a report.
 
-    Args:
-        config: the resolved configuration
-        folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
+    An older run folder of that name is moved aside, or continued with `run.resume`.
 
     Raises:
         InputError: data or settings are faulty.
@@ -83,8 +80,15 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
         with first_rank_first("data"):
             data = _load(config, folder)
             if is_first():
-                _check_views(config, data.scored)
-                findings = _inspect(config, data)
+                if data.scored is not None:
+                    labels, settings = tuple(data.scored.classes or data.scored.words), config.data
+                    asked = Question(settings.prompt, settings.class_prompt, labels, settings.geometry)
+                    check_views(config.evaluation.views, asked)
+                findings = []
+                if config.data.given:  # what is generated has no faults
+                    pairs = zip(source_configs(config), data.train.image_sets, strict=True)
+                    for (_, alone), images in pairs:
+                        findings += check_before_training(alone, images, data.heldout)
                 run.open_folder(data.facts())
             data = data.without_evidence()
         digests = {f"{name} data": facts["digest"] for name, facts in data.facts().items()}
@@ -115,11 +119,7 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
 
 
 def _load(config: RunConfig, folder: Path) -> RunData:
-    """Load the data of a run.
-
-    Raises:
-        InputError: it cannot be used, which the findings about it then explain, or there are fewer images than ranks.
-    """
+    """Load the data of a run; an `InputError` if it cannot be used, or has fewer images than ranks."""
     with explain_unusable(config) if config.data.given and is_first() else nullcontext():
         data = load_data(config, folder / "data")
     images = len(data.train)
@@ -130,19 +130,3 @@ def _load(config: RunConfig, folder: Path) -> RunData:
             "images or start fewer ranks"
         )
     return data
-
-
-def _check_views(config: RunConfig, scored: ImageSet | None) -> None:
-    """Raise `InputError` if a view does not suit what the scored images will be asked."""
-    if scored is not None:
-        labels, data = tuple(scored.classes or scored.words), config.data
-        check_views(config.evaluation.views, Question(data.prompt, data.class_prompt, labels, data.geometry))
-
-
-def _inspect(config: RunConfig, data: RunData) -> list[Finding]:
-    """Print and return the findings about every annotated source; none for generated shapes."""
-    if not config.data.given:
-        return []
-    pairs = zip(source_configs(config), data.train.image_sets, strict=True)
-    checks = [check_before_training(alone, images, data.heldout) for (_, alone), images in pairs]
-    return [finding for findings in checks for finding in findings]

@@ -18,7 +18,6 @@ from coord_trainer.console import say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
-from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.prompt import refuse_placeholders
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
@@ -52,13 +51,7 @@ def train_model(
 ) -> TrainingResult:
     """Train until the end or a signal of `interruption`, and print what a user has to know about it.
 
-    Args:
-        config: of the run
-        folder: the run folder
-        base: the checkpoint that training starts from
-        train: what is trained on
-        scored: the images for evaluation losses and AP during training; None for none
-        interruption: of the run
+    `scored` are the images for evaluation losses and AP during training.
 
     Raises:
         InputError: samples are too long, or settings do not fit the model.
@@ -94,11 +87,20 @@ def train_model(
         trained, seconds, new = Trained(resumed, steps_before), seconds_before, {}
     else:
         clock = TrainingClock(seconds_before)
+        metrics, family, profiles = folder / "metrics.jsonl", opened.family, config.run.profile
         with interruption.between_steps(), explain_worker_failure():
             trained = opened.train(
                 samples,
                 scored_samples,
-                callbacks=_callbacks(config, folder, opened.family, samples, interruption, clock),
+                callbacks=(
+                    IntervalsOfNow(),
+                    TrainingProgress(),
+                    MetricsFile(metrics),
+                    EachEpoch(samples.set_epoch),
+                    *([StepProfile(metrics, family.vision_tower, family.language_model)] if profiles else []),
+                    StopAtBoundary(interruption),
+                    clock,
+                ),
                 resume_from=resumed,
                 workers=workers,
                 answers=_answer_schedule(config, folder, opened, scored),
@@ -132,21 +134,6 @@ def train_model(
 def _has_ended(config: RunConfig, checkpoint: Path) -> bool:
     limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
     return is_finished(checkpoint, *limits, config.evaluation.ap_patience)
-
-
-def _callbacks(
-    config: RunConfig, folder: Path, family: Family, samples: Samples, interruption: Interruption, clock: TrainingClock
-) -> tuple[Any, ...]:
-    metrics = folder / "metrics.jsonl"
-    return (
-        IntervalsOfNow(),
-        TrainingProgress(),
-        MetricsFile(metrics),
-        EachEpoch(samples.set_epoch),
-        *([StepProfile(metrics, family.vision_tower, family.language_model)] if config.run.profile else []),
-        StopAtBoundary(interruption),
-        clock,
-    )
 
 
 def _answer_schedule(

@@ -238,7 +238,7 @@ def test_grammar_restricts_what_follows_a_draft():
 
 def test_speeds_that_a_model_cannot_have_are_refused_by_name(opened):
     config = tiny_config(evaluation={"speed": "exact"})
-    check_speed(opened, config)
+    check_speed(config, opened.family)
     other = type("Model", (), {"config": type("Config", (), {"model_type": "qwen3_5"})})
     with pytest.raises(InputError, match=r"the model is a Qwen3.5: the state of its gated-delta layers"):
-        check_speed(replace(opened, model=other), config)
+        check_speed(config, replace(opened, model=other).family)

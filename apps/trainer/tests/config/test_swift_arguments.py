@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from coord_codec import InputError
-from coord_trainer.config.refused_arguments import OWNED, OWNED_NAMES, REFUSED_NAMES, refused_families
+from coord_trainer.config.refused_arguments import OWNED_NAMES, REFUSED_NAMES, refused_families
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.swift_arguments import DEEPSPEED_PRESETS, SCHEDULER_KEYWORDS, argument_table
 
@@ -104,7 +104,7 @@ def test_table_offers_choices_that_ms_swift_has(fields):
 def test_what_an_argument_needs_is_forwarded_and_what_owns_one_is_a_key():
     for row in argument_table().values():
         assert not row.needs or row.needs.partition("=")[0] in argument_table(), row.name
-    for keys in OWNED:
+    for keys in OWNED_NAMES.values():
         for key in keys.split(" and "):
             section, name, *_ = key.split(".")
             assert name in RunConfig.model_fields[section].annotation.model_fields, key

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -133,8 +134,6 @@ def test_threshold_stands_on_the_page_and_in_boxes_json(tmp_path, capsys):
 
 @pytest.mark.parametrize(("images", "told"), [("train", True), ("heldout", False)])
 def test_model_that_was_scored_on_its_training_images_alone_is_told_on_console_and_page(tmp_path, capsys, images, told):
-    from dataclasses import replace
-
     make_images(tmp_path / "photos", a=(40, 20))
     config = load_run_config(None, [f"evaluation.images={images}"], trains=False)
     (tmp_path / "model").mkdir()
@@ -160,8 +159,6 @@ def test_ids_are_those_of_the_annotations_or_numbers_and_the_same_in_every_file(
 
 
 def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
-    from dataclasses import replace
-
     make_images(tmp_path / "photos", a=(40, 20))
     ready = replace(detector(), labels=frozenset({"dog"}))
     (record,) = finish(ready, tmp_path, (str(tmp_path / "photos"),)).records
@@ -189,15 +186,13 @@ def test_what_cannot_be_asked_is_one_line_and_leaves_nothing(run, tmp_path, word
     assert not (tmp_path / "found").exists()
 
 
-def test_model_that_is_not_there_is_named_before_the_libraries_are_loaded(run, tmp_path):
+@pytest.mark.parametrize(
+    ("places", "told"), [(["model", "photos"], "model: no such folder"), (["model"], "expected images to answer")]
+)
+def test_what_is_not_there_is_named_before_the_libraries_are_loaded(run, tmp_path, places, told):
     make_images(tmp_path / "photos", a=(4, 4))
-    code, error, out = run("predict", "model", "photos", "--out", "found")
-    assert code == 2 and "model: no such folder" in error and "loading" not in out + error
-
-
-def test_call_without_images_is_refused(run, tmp_path):
-    code, error, _ = run("predict", "model", "--out", "found")
-    assert code == 2 and "expected images to answer" in error
+    code, error, out = run("predict", *places, "--out", "found")
+    assert code == 2 and told in error and "loading" not in out + error
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.detect.demo import build_demo, serve_demo
 from coord_trainer.config.run_config import load_run_config
 
+pytestmark = pytest.mark.slow  # importing gradio takes seconds
+
 
 @pytest.fixture(scope="module")
 def gradio():
@@ -76,11 +78,6 @@ def test_transparent_image_is_laid_over_white_as_everywhere_else(page, find, tmp
     given = dropped.preprocess(gradio.components.image.ImageData(path=str(tmp_path / "a.png")))
     shown, *_ = find(given, "", "")
     assert Counter(shown.get_flattened_data()).most_common(1)[0][0] == (255, 255, 255)
-
-
-def test_a_model_behind_an_endpoint_cannot_be_asked_otherwise():
-    with pytest.raises(InputError, match="endpoint"):
-        AnsweringModel(object(), tiny_config()).asking("x")
 
 
 def test_nothing_and_bad_words_are_said_on_the_page(find, gradio):

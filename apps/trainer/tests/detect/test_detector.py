@@ -181,3 +181,8 @@ def test_image_that_fails_without_a_word_has_a_reason_too(error, reason):
 
     (answer,) = fake_detector(Fails()).answers([Image.new("RGB", (4, 4))])
     assert answer == {"text": None, "finish_reason": "error", "error": reason}
+
+
+def test_a_model_behind_an_endpoint_cannot_be_asked_otherwise():
+    with pytest.raises(InputError, match="endpoint"):
+        fake_detector().asking("x")

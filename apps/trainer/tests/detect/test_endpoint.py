@@ -1,6 +1,8 @@
 """Answers of a server: probabilities as in process, and every way in which a server can fail."""
 
 import math
+import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -82,11 +84,14 @@ def test_refused_requests_are_tried_again():
         ((None, None), "/v1: no answer: .*Connection"),
         ((200, {"unexpected": True}), "no choices"),
         ((200, b"{ cut"), "the reply is no JSON"),
+        ((200, chat_reply(None)), "no text"),
+        ((200, chat_reply(None, None, "tool_calls")), "finish_reason 'tool_calls'"),
+        ((200, chat_reply([{"type": "text"}])), "no text"),
+        ((200, chat_reply(TEXT[:40], None, "abort")), "aborted the answer .finish_reason 'abort'"),
+        ((200, chat_reply(TEXT[:40], None, "content_filter")), "aborted the answer .finish_reason 'content_filter'"),
     ],
 )
 def test_failure_is_that_of_its_image_alone(reply, message):
-    import re
-
     with served(lambda number, request: reply) as (url, _):
         (record,) = engine(url, retries=0).answer([IMAGE])
     assert record["finish_reason"] == "error" and re.search(message, record["error"])
@@ -109,27 +114,6 @@ def test_log_probabilities_of_another_form_are_left_out(steps):
     assert record == {"text": TEXT, "finish_reason": "stop"}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason", "told"),
-    [
-        (None, "stop", "no text"),
-        (None, "tool_calls", "finish_reason 'tool_calls'"),
-        ([{"type": "text"}], "stop", "no text"),
-    ],
-)
-def test_reply_without_text_is_a_failure(content, reason, told):
-    with served(lambda number, request: (200, chat_reply(content, None, reason))) as (url, _):
-        (record,) = engine(url, retries=0).answer([IMAGE])
-    assert record["finish_reason"] == "error" and told in record["error"]
-
-
-@pytest.mark.parametrize("reason", ["abort", "content_filter"])
-def test_answer_that_the_server_broke_off_is_a_failure_and_no_whole_one(reason):
-    with served(lambda number, request: (200, chat_reply(TEXT[:40], None, reason))) as (url, _):
-        (record,) = engine(url, retries=0).answer([IMAGE])
-    assert record["finish_reason"] == "error" and f"aborted the answer (finish_reason '{reason}')" in record["error"]
-
-
 def test_empty_text_is_an_answer_of_no_objects():
     with served(lambda number, request: (200, chat_reply("", []))) as (url, _):
         (record,) = engine(url).answer([IMAGE])
@@ -137,8 +121,6 @@ def test_empty_text_is_an_answer_of_no_objects():
 
 
 def test_servers_share_images_by_load_and_a_lost_one_costs_none(capsys):
-    import threading
-
     lost, held = threading.Event(), threading.Event()
 
     def slow(number, request):

@@ -181,7 +181,7 @@ def test_shapes_survive_the_record_and_are_drawn_where_they_are():
 
 
 def test_command_line_knows_every_form():
-    from coord_trainer.cli.answering import Form
+    from coord_trainer.answers.served.request import Form
 
     assert {form.value for form in Form} == set(EXPORTS)
 

@@ -55,6 +55,7 @@ def losses(result):
     return [line["train_total_loss"] for line in read_lines(result.folder) if "train_total_loss" in line]
 
 
+@pytest.mark.slow
 def test_linear_layers_of_the_language_model_alone_are_in_4_bits(trained):
     kinds = trained[2]
     quantised = {name for name, kind in kinds.items() if kind == "Linear4bit"}
@@ -64,6 +65,7 @@ def test_linear_layers_of_the_language_model_alone_are_in_4_bits(trained):
     assert not {name for name in linear if name.startswith("model.language_model.layers.")}
 
 
+@pytest.mark.slow
 def test_losses_are_near_those_of_the_whole_base_and_not_the_same(trained):
     quantised, plain = losses(trained[0]), losses(trained[1])
     assert len(quantised) == len(plain) == 3 and quantised != plain
@@ -71,6 +73,7 @@ def test_losses_are_near_those_of_the_whole_base_and_not_the_same(trained):
     assert quantised[-1] < quantised[0]
 
 
+@pytest.mark.slow
 def test_adapter_names_the_whole_base_and_answers_on_it(trained):
     from safetensors.torch import load_file
 
@@ -81,6 +84,7 @@ def test_adapter_names_the_whole_base_and_answers_on_it(trained):
     assert result.evaluation.counts["images"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dora", [False, True])
 def test_resumed_training_is_a_straight_one_and_merges_into_the_whole_base(dora, tmp_path, forked):
     """Without evaluation: at a CPU's first pass of it bitsandbytes rounds the scales of the base to 16 bits."""

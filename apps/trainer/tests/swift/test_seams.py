@@ -1,6 +1,7 @@
 """The boundary to ms-swift, transformers' trainer and peft: its table is true, and nothing outside knows its names."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,14 @@ PUBLIC = {"args", "config", "encode", "engine", "evaluate", "generate", "log", "
 """Names of seams that mean other things elsewhere."""
 
 
+@cache
+def nodes_of(path):
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def names_in(path):
     """Yield every name that a file imports, defines, reads, sets or passes by keyword."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.Attribute):
@@ -30,7 +36,7 @@ def names_in(path):
 
 
 def modules_imported_by(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -97,7 +103,7 @@ def test_peft_internals_are_imported_in_their_folder_alone():
 def test_every_import_of_the_folder_is_a_row_of_the_table():
     rows = " ".join(seam.name for seam in read_seams())
     for path in BOUNDARY.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             foreign = isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("swift", "peft")
             for alias in node.names if foreign else ():
                 assert alias.name in rows, f"{path.name}: {node.module}.{alias.name} is not in the table"

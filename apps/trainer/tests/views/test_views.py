@@ -31,8 +31,6 @@ from coord_trainer.views.registry import VIEWS, check_views, register_view, view
 from coord_trainer.views.view import Look, Question, in_image
 
 SIZE = (96, 64)
-QUESTION = Question("?", "find {classes}", ("cat", "dog"), max_pixels=40 * 40)
-LOOKS = [look for row in VIEWS.values() for _, look in looks_of([row.example], 1920, 1080, QUESTION)]
 OWN = [Look(turns=1), Look(crop=(16, 8, 80, 48), mirrored=True, turns=3), Look(crop=(16, 8, 80, 48), turns=2)]
 
 
@@ -64,7 +62,7 @@ def test_box_returns_exactly_to_where_it_is(word, box):
         if not (left <= box[0] and top <= box[1] and box[2] <= right and box[3] <= bottom):
             continue
         whole += 1
-        found = ScoredObject("a", white_box(look.show(painted(box))), 0.5, ())
+        found = ScoredObject("a", white_box(look.show(painted(box))), (), (0, 0), score=0.5)
         expected = [side / length for side, length in zip(box, SIZE * 2, strict=True)]
         assert in_image(found, look.back(*SIZE)).box == pytest.approx(expected, abs=1e-12)
     assert whole or (box[0] > 32 or isinstance(word, Look))

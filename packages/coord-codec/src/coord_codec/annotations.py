@@ -67,9 +67,6 @@ class AnnotationSet:
         """Return the subset with these images, as training uses them.
 
         From `table` it keeps the training targets and crowd regions of the selected images.
-
-        Args:
-            instances: instances of this set
         """
         selected = tuple(instances)
         table = self.table
@@ -78,13 +75,9 @@ class AnnotationSet:
         return replace(self, instances=selected, table=table)
 
     def check(self, *, training: bool = True) -> None:
-        """Raise an error if anything was left out.
+        """Raise an `InputError` with the first problems if anything was left out.
 
-        Args:
-            training: whether to count faults that matter for training only, see `Problem.training_only`
-
-        Raises:
-            InputError: listing the first few problems
+        Without `training`, faults that matter for training only are no reason, see `Problem.training_only`.
         """
         faults = [problem for problem in self.problems if training or not problem.training_only]
         raise_for(faults, f"{counted(len(faults), 'problem')} in the annotations; mend or remove these records")
@@ -238,12 +231,7 @@ def _from_coco(
 
 
 class _OnFirstUse(Sequence["Instance"]):
-    """The records of a COCO file, which are made when the first one is asked for.
-
-    Args:
-        content: what the file says
-        with_uncertain: whether records list the descriptions of refused objects
-    """
+    """The records of a COCO file, which are made when the first one is asked for."""
 
     def __init__(self, content: CocoContent, with_uncertain: bool) -> None:
         self._content, self._with_uncertain = content, with_uncertain
@@ -279,52 +267,56 @@ def used_in_training(table: BoxTable, image_ids: Collection[ImageId | None]) -> 
 def _collect(
     records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, kind: Geometry | None, folder: Path | None
 ) -> AnnotationSet:
-    problems: list[Problem] = []
-    notes: Counter[str] = Counter()
-    names: set[str] = set()
-    instances = tuple(valid_instances(records, on_bad_box, kind, folder, problems, notes, names))
-    return AnnotationSet(instances, tuple(problems), categories_named(names), dict(+notes))
+    valid = ValidInstances(records, on_bad_box, kind, folder)
+    instances = tuple(valid)
+    return AnnotationSet(instances, tuple(valid.problems), categories_named(valid.names), dict(+valid.notes))
 
 
-def valid_instances(
-    records: Iterable[tuple[Any, str]],
-    on_bad_box: OnBadBox | None,
-    kind: Geometry | None,
-    folder: Path | None,
-    problems: list[Problem],
-    notes: Counter[str],
-    names: set[str],
-) -> Iterator[Instance]:
-    """Yield the valid records of instance JSONL or of a list, in their order.
+class ValidInstances:
+    """The valid records of instance JSONL or of a list, in their order, read as they are asked for.
 
     Args:
         records: each record in the form of `parse_record`, and its place in the source
         on_bad_box: see `read_annotations`
         kind: the shape of every target; None for boxes
         folder: folder that image paths are relative to; None if unknown
-        problems: extended by the problems of what is left out
-        notes: updated with counts of notes
-        names: updated with the descriptions of the objects
-    """
-    from coord_codec.records import parse_record  # pydantic, which a COCO file does not need
 
-    ids = UniqueIds()
-    for record, where in records:
-        instance, faults = parse_record(record, where, on_bad_box)
-        problems += faults
-        if instance is None:
-            continue
-        if repeated := ids.fault(instance.image_id, where):
-            problems.append(repeated)
-            continue
-        names.update([obj.desc for obj in instance.objects])
-        if kind is not None:
-            instance, faults = _with_shapes(instance, where, kind, on_bad_box, notes)
-            problems += faults
-        if instance is not None:
-            name = name_on_disk(folder, instance.image)
-            notes[BACKSLASHES] += name != instance.image
-            yield instance if name == instance.image else instance.model_copy(update={"image": name})
+    Attributes:
+        problems: what was left out so far
+        notes: counts of notes so far
+        names: the descriptions of the objects so far
+    """
+
+    def __init__(
+        self,
+        records: Iterable[tuple[Any, str]],
+        on_bad_box: OnBadBox | None,
+        kind: Geometry | None,
+        folder: Path | None,
+    ) -> None:
+        self._records, self._on_bad_box, self._kind, self._folder = records, on_bad_box, kind, folder
+        self.problems, self.notes, self.names = list[Problem](), Counter[str](), set[str]()
+
+    def __iter__(self) -> Iterator[Instance]:
+        from coord_codec.records import parse_record  # pydantic, which a COCO file does not need
+
+        ids = UniqueIds()
+        for record, where in self._records:
+            instance, faults = parse_record(record, where, self._on_bad_box)
+            self.problems += faults
+            if instance is None:
+                continue
+            if repeated := ids.fault(instance.image_id, where):
+                self.problems.append(repeated)
+                continue
+            self.names.update([obj.desc for obj in instance.objects])
+            if self._kind is not None:
+                instance, faults = _with_shapes(instance, where, self._kind, self._on_bad_box, self.notes)
+                self.problems += faults
+            if instance is not None:
+                name = name_on_disk(self._folder, instance.image)
+                self.notes[BACKSLASHES] += name != instance.image
+                yield instance if name == instance.image else instance.model_copy(update={"image": name})
 
 
 def _with_shapes(

@@ -29,15 +29,7 @@ class SmallBoxError(InputError):
 
 
 def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID) -> None:
-    """Check that a box still has an area after quantisation.
-
-    Args:
-        bbox: x1, y1, x2, y2 in [0, 1]
-        grid: the grid of the coordinate tokens
-
-    Raises:
-        SmallBoxError: if two opposite sides fall into one bin
-    """
+    """Check that a box still has an area after quantisation."""
     x1, y1, x2, y2 = bbox
     if surely_shown(x1, y1, x2, y2, grid):
         return
@@ -90,16 +82,7 @@ def read_box(bbox: Any) -> tuple[float, ...]:
 
 
 def check_corners(box: Sequence[float], stated: Sequence[Any]) -> None:
-    """Check that x1 < x2 and y1 < y2.
-
-    Args:
-        box: x1, y1, x2, y2
-        stated: the box as the record has it, for messages
-
-    Raises:
-        InputError: if corners are swapped
-        SmallBoxError: if the box has no area
-    """
+    """Check that x1 < x2 and y1 < y2."""
     x1, y1, x2, y2 = box
     if not (x1 < x2 and y1 < y2):
         message = f"expected x1 < x2 and y1 < y2, found {list(stated)!r}: the box has no area or swapped corners"

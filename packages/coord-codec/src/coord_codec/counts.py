@@ -23,12 +23,7 @@ _SINGULAR = {
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun.
-
-    Args:
-        count: the number
-        noun: the noun of one, with its verb if there is one
-        plural: that of several; by default the noun with an s
+    """Return a number with its noun, and a verb if there is one; the plural is by default the noun with an s.
 
     Example:
         >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "image")
@@ -58,11 +53,6 @@ def counted_note(count: int, note: str) -> str:
 
 def fixed(value: float, decimals: int, sign: str = "") -> str:
     """Return a number with a fixed number of decimals; what is rounded to 0 has no minus.
-
-    Args:
-        value: the number
-        decimals: number of decimals
-        sign: `+` for a sign in front of positive numbers as well
 
     Example:
         >>> fixed(-0.001, 2), fixed(-0.006, 2), fixed(0.25, 3, "+")

@@ -211,12 +211,7 @@ def turn_of(record: Mapping[Any, Any], largest: Callable[[], float] | None = Non
     The unit is in the name of the field (`angle_rad`), or degrees where a value of the file exceeds a full turn in
     radians. CVAT's `attributes.rotation` is in degrees always.
 
-    Args:
-        record: the fields of an object
-        largest: returns the largest angle of the whole file, which decides the unit; that of this object if None
-
-    Raises:
-        InputError: the unit is not known, or there are several angles.
+    The largest angle of the whole file, if it can be asked for, decides the unit, else that of this object.
 
     Example:
         >>> turn_of({"bbox": [0, 0, 4, 2], "angle": 30}), turn_of({"attributes": {"rotation": 2.5}})
@@ -275,9 +270,6 @@ def outline_beside(record: Mapping[Any, Any], corners_xyxy: Sequence[float]) -> 
 
     None where it states none, or one that the upright box encloses.
 
-    Raises:
-        InputError: the field has other numbers than four corners or centre, size and angle in degrees.
-
     Example:
         >>> outline_beside({"rbbox": [50, 30, 100, 40, 90]}, (0, 10, 100, 50))
         [70.0, -20.0, 70.0, 80.0, 30.0, 80.0, 30.0, -20.0]
@@ -327,14 +319,7 @@ def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:
 def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit, *further: Meaning) -> None:
     """Check that a record states no other order or unit of its box than the format has.
 
-    Args:
-        record: the fields of an object
-        order: order of the four numbers
-        unit: unit of the numbers
-        further: `setting`, where a scale or an origin is that of the box
-
-    Raises:
-        InputError: naming the field.
+    A `further` meaning is `setting`, where a scale or an origin is that of the box.
 
     Example:
         >>> check_unit({"bbox": [1, 2, 3, 4], "bbox_mode": 1}, "xywh", "pixels")
@@ -396,12 +381,7 @@ def names_place(name: str, value: Any) -> bool:
 def check_places(records: Iterable[Mapping[Any, Any]], own: Mapping[str, Any] | None = None) -> None:
     """Check that the objects of one image do not name several images or frames, or another one than their record.
 
-    Args:
-        records: the objects
-        own: the record of their image, whose `image`, `image_id` or field of the same name they may repeat
-
-    Raises:
-        InputError: naming the field.
+    They may repeat `image`, `image_id` or a field of the same name of their `own` record.
 
     Example:
         >>> check_places([{"frame": 3}, {"frame": 3}])

@@ -1,10 +1,9 @@
-"""Reading and writing of files: errors that name file and line, and atomic writes."""
+"""Reading and writing of files: what cannot be read is an `InputError` with file and line; writes are atomic."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -39,30 +38,18 @@ class RunError(Exception):
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a UTF-8 file, with or without byte order mark.
-
-    Raises:
-        InputError: if the file is missing, unreadable or not UTF-8
-    """
+    """Read a UTF-8 file, with or without byte order mark."""
     return decode_text(read_bytes(path), path)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Read a file.
-
-    Raises:
-        InputError: if the file is missing or unreadable
-    """
+    """Read a file."""
     with open_bytes(path) as file:
         return file.read()
 
 
 def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file for reading.
-
-    Raises:
-        InputError: if the file is missing or unreadable
-    """
+    """Open a file for reading."""
     try:
         return Path(path).open("rb")
     except OSError as error:
@@ -70,15 +57,7 @@ def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def decode_text(content: bytes, path: str | os.PathLike[str]) -> str:
-    r"""Return the text of a UTF-8 file, with or without byte order mark; every line ends in `\n`.
-
-    Args:
-        content: bytes of the file
-        path: its path, for messages
-
-    Raises:
-        InputError: if the content is not UTF-8
-    """
+    r"""Return the text of a UTF-8 file, with or without byte order mark; every line ends in `\n`."""
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
@@ -93,24 +72,12 @@ ARCHIVE_MESSAGE = "an archive; unpack it, and name the file in it"
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        InputError: if the file cannot be read or is not JSON, naming the line
-    """
+    """Read a JSON file."""
     return parse_json(read_text(path), path)
 
 
 def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
-    """Return the value of a JSON file.
-
-    Args:
-        text: content of the file
-        path: its path, for messages
-
-    Raises:
-        InputError: if the text is not JSON, naming the line
-    """
+    """Return the value of a JSON file."""
     try:
         return decode_json(text)
     except json.JSONDecodeError as error:
@@ -122,12 +89,7 @@ def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
 
 
 def decode_json(text: str) -> Any:
-    """Return the same value as `json.loads`, decoded by pydantic in two fifths of the time.
-
-    Raises:
-        ValueError: if the text is not JSON
-        RecursionError: if it is nested too deeply
-    """
+    """Return the same value as `json.loads`, decoded by pydantic in two fifths of the time."""
     from pydantic_core import from_json  # a slow import, so only when needed
 
     try:
@@ -157,11 +119,7 @@ def parse_json_line(line: str | bytes) -> dict[str, Any]:
 
 
 def numbered_lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number, line)` for each non-blank line of a file, without a byte order mark, and close it.
-
-    Raises:
-        InputError: if it is an archive
-    """
+    """Yield `(line number, line)` for each line that is not blank, without a byte order mark, and close the file."""
     with file:
         for number, line in enumerate(file, start=1):
             if number == 1 and line.startswith(ARCHIVE_PREFIXES):
@@ -172,11 +130,7 @@ def numbered_lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tu
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(line number, record)` for each non-blank line; the file is streamed.
-
-    Raises:
-        InputError: if the file cannot be read or a line is not a JSON object, naming the line
-    """
+    """Yield `(line number, record)` for each non-blank line; the file is streamed."""
     for number, line in numbered_lines(open_bytes(path), path):
         try:
             record = parse_json_line(line)
@@ -211,11 +165,7 @@ def finite_numbers(value: object, count: int | None, where: str) -> tuple[float,
 
 
 def identifier(value: object, where: str) -> int | str:
-    """Return an image or category id; `42.0` becomes 42.
-
-    Raises:
-        InputError: if it is neither an integer nor text
-    """
+    """Return an image or category id; `42.0` becomes 42."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -296,7 +246,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         return
     # `tempfile` would restrict the permissions. The name is shortened to stay within the file system's limit, which
     # counts bytes: up to four for a character.
-    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open(mode.replace("w", "x"), **encoding) as file:  # type: ignore[call-overload]
             yield file
@@ -309,11 +259,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 text file atomically, see `atomic_write`; its folder is made if it is missing.
-
-    Raises:
-        OSError: if the file cannot be written; an existing file of that name stays as it was
-    """
+    """Write a UTF-8 text file atomically, see `atomic_write`; its folder is made if it is missing."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(text)

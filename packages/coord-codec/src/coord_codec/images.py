@@ -9,8 +9,9 @@
 | palette, grey, CMYK, YCbCr, Lab | converted to RGB |
 | animation | its first frame |
 
-Only formats that Pillow decodes itself are opened, up to `MAX_PIXELS` pixels, since a small file can declare any number
-of them. Pillow (`pip install pillow`) is imported with the first image.
+What cannot be decoded raises an `ImageError`. Only formats that Pillow decodes itself are opened, up to
+`MAX_PIXELS` pixels, since a small file can declare any number of them. Pillow (`pip install pillow`) is imported
+with the first image.
 """
 
 from __future__ import annotations
@@ -73,15 +74,7 @@ class ImageFacts:
 
 
 def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFacts:
-    """Read the header of an image without decoding pixels.
-
-    Args:
-        source: path or content of the file
-        max_pixels: refuse larger images
-
-    Raises:
-        ImageError: if the file is not an image that can be decoded
-    """
+    """Read the header of an image, of at most `max_pixels`, without decoding pixels."""
     plain = _plain_jpeg_size(source)
     if plain is not None and plain[0] * plain[1] <= max_pixels:
         return ImageFacts(plain, plain)
@@ -92,15 +85,9 @@ def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFa
 def facts_and_image(
     content: bytes, *, at_most: tuple[int, int] | None = None, grey: bool = False
 ) -> tuple[ImageFacts, Image.Image]:
-    """Return what `image_facts` and `decode_image` return of an image, which is opened once.
+    """Return what `image_facts` and `decode_image` return of the content of a file, which is opened once.
 
-    Args:
-        content: content of the file
-        at_most: width and height; a JPEG may be decoded at a reduced size of at least these
-        grey: whether grey values are enough, which a JPEG is decoded to faster; the image may be of mode L
-
-    Raises:
-        ImageError: if the file is not an image that can be decoded
+    Where `grey` values are enough, to which a JPEG is decoded faster, the image may be of mode L.
     """
     from PIL import ImageOps
 
@@ -184,13 +171,8 @@ def decode_image(
 ) -> Image.Image:
     """Return an image upright, as 8-bit RGB.
 
-    Args:
-        source: path or content of the file
-        max_pixels: refuse larger images; with `at_most` the reduced size counts
-        at_most: width and height; a JPEG may be decoded at a reduced size of at least these
-
-    Raises:
-        ImageError: if the file is not an image that can be decoded
+    A JPEG may be decoded at a reduced size of at least the width and height `at_most`, which then counts for
+    `max_pixels`.
     """
     from PIL import ImageOps
 

@@ -18,6 +18,8 @@ _HELD = 1 << 20
 class JsonFile:
     r"""The content of a file: its lines, which are streamed, its document, or the records on its lines.
 
+    Each raises an `InputError` where the file cannot be read, is an archive, or is not JSON.
+
     Args:
         path: the file
 
@@ -34,46 +36,26 @@ class JsonFile:
 
     @cached_property
     def content(self) -> bytes:
-        """The bytes of the file.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+        """The bytes of the file."""
         return read_bytes(self.path)
 
     def open(self) -> IO[bytes]:
-        """Open the file at its beginning; what is small, no regular file or read already is held in memory.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+        """Open the file at its beginning; what is small, not regular or read already is held in memory."""
         is_large = "content" not in self.__dict__ and self.path.is_file() and self.path.stat().st_size > _HELD
         return open_bytes(self.path) if is_large else BytesIO(self.content)
 
     @cached_property
     def document(self) -> Any:
-        """The value of the whole file.
-
-        Raises:
-            InputError: the file cannot be read or is not JSON.
-        """
+        """The value of the whole file."""
         return parse_json(decode_text(self.content, self.path), self.path)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield `(line number, line)` for each non-blank line, without a byte order mark.
-
-        Raises:
-            InputError: the file cannot be read or is an archive.
-        """
+        """Yield `(line number, line)` for each non-blank line, without a byte order mark."""
         return numbered_lines(self.open(), self.path)
 
     @cached_property
     def rows(self) -> list[tuple[int, dict[str, Any] | str]]:
-        """The line number and record of each non-blank line; a message for a line that is no JSON object.
-
-        Raises:
-            InputError: the file cannot be read or is an archive.
-        """
+        """The line number and record of each non-blank line; a message for a line that is no JSON object."""
         return [(number, parsed_line(line)) for number, line in self.lines()]
 
 

@@ -23,9 +23,7 @@ def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) ->
 
     Any other value yields `(key, -1, value)` once, and an empty list `(key, -1, None)`.
 
-    Args:
-        path: the file, UTF-8 with or without byte order mark
-        file: the open file at its beginning, which is left open; `path` is opened if None
+    An open file at its beginning is left open; without one `path` is opened.
 
     Raises:
         InputError: if the file cannot be read, or is not a JSON object

@@ -37,11 +37,7 @@ class Problem:
 
 
 def check_description(desc: str) -> str:
-    """Return the description if it can occur in a target text.
-
-    Raises:
-        ValueError: if it is empty, or contains a control token or a lone surrogate
-    """
+    """Return the description if it can occur in a target text."""
     if fault := description_fault(desc):
         raise ValueError(fault)
     return desc
@@ -62,11 +58,7 @@ def description_fault(desc: str) -> str | None:
 
 
 def raise_for(problems: Iterable[Problem], summary: str) -> None:
-    """Raise an error that lists the first few problems, if there are any.
-
-    Raises:
-        InputError: with the summary, then one line per problem
-    """
+    """Raise an error that lists the first few problems, if there are any."""
     problems = list(problems)
     if problems:
         rest = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
@@ -75,11 +67,7 @@ def raise_for(problems: Iterable[Problem], summary: str) -> None:
 
 
 def raise_for_refused(problems: Iterable[Problem]) -> None:
-    """Raise an error if objects were refused, as `on_bad_box: error` asks.
-
-    Raises:
-        InputError: listing the first few of them
-    """
+    """Raise an error if objects were refused, as `on_bad_box: error` asks."""
     refused = [problem for problem in problems if problem.is_box]
     fault = f"{counted(len(refused), 'object is', 'objects are')} refused, and on_bad_box is error"
     raise_for(refused, f"{fault}; mend them, or let on_bad_box leave them out")

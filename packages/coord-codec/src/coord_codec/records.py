@@ -166,11 +166,7 @@ _OF_OBJECTS = frozenset(Object.model_fields)
 
 
 def _check_fields(values: Mapping[str, Any]) -> None:
-    """Check that no further field of an object would change its box.
-
-    Raises:
-        InputError: naming the field.
-    """
+    """Check that no further field of an object would change its box."""
     check_unit(values, "xyxy", "fractions")
     if is_deleted(values):
         raise InputError("the object is marked as deleted: take it out of the record")
@@ -194,14 +190,13 @@ def _mark_as_bins(obj: Any) -> Any:
 def parse_record(record: Any, where: str, on_bad_box: OnBadBox | None = None) -> tuple[Instance | None, list[Problem]]:
     """Return the instance of a record without its refused objects, or None if it is left out, and all its problems.
 
-    Args:
-        record: an instance, a line of an instance file, or the mapping on it
-        where: file and line for the problems
-        on_bad_box: whether an invalid object causes the whole image to be left out, and a box thinner than a bin is
-            refused; None leaves out records with any fault, and keeps such boxes
+    The record is an instance, a line of an instance file, or the mapping on it. With `on_bad_box` an invalid
+    object may cause the whole image to be left out, and a box thinner than a bin is refused; None leaves out
+    records with any fault, and keeps such boxes.
     """
     faults: list[Problem] = []
     invalid: set[Any] = set()
+    refused: list[Any] = []
     try:
         values = parse_json_line(record) if isinstance(record, bytes) else record
         instance = values if isinstance(values, Instance) else Instance.model_validate(values)
@@ -215,14 +210,13 @@ def parse_record(record: Any, where: str, on_bad_box: OnBadBox | None = None) ->
         invalid = {e["loc"][1] for e in errors}
         objects = values["objects"]
         values = {**values, "objects": [o for i, o in enumerate(objects) if i not in invalid]}
-        left_out = (objects[i].get("desc") for i in invalid if isinstance(objects[i], Mapping))
-        instance = with_uncertain(Instance.model_validate(values), left_out)
+        refused = [objects[i].get("desc") for i in invalid if isinstance(objects[i], Mapping)]
+        instance = Instance.model_validate(values)
     except ValueError as error:  # the line is no JSON object
         return None, [Problem(where, "", str(error))]
     if on_bad_box is None:
         return instance, faults
     shown: list[Object] = []
-    refused: list[str] = []
     places = (i for i in range(len(instance.objects) + len(invalid)) if i not in invalid)  # in the record
     for i, obj in zip(places, instance.objects, strict=True):
         try:
@@ -231,9 +225,9 @@ def parse_record(record: Any, where: str, on_bad_box: OnBadBox | None = None) ->
         except SmallBoxError as error:  # noqa: PERF203 - of one object
             refused.append(obj.desc)
             faults.append(Problem(where, f"objects[{i}].bbox", str(error), is_box=True))
-    if refused:
-        instance = with_uncertain(instance.model_copy(update={"objects": tuple(shown)}), refused)
-    return instance, faults
+    if len(shown) < len(instance.objects):
+        instance = instance.model_copy(update={"objects": tuple(shown)})
+    return with_uncertain(instance, refused), faults
 
 
 def with_uncertain(instance: Instance, descriptions: Iterable[Any]) -> Instance:
@@ -264,11 +258,7 @@ def phrase_of(instance: Instance) -> str | None:
 
 
 def validated(kind: type[T], value: Any, where: str) -> T:
-    """Return a value of a file as a type that pydantic can check, such as a dataclass.
-
-    Raises:
-        InputError: naming file, field, what was expected and what was found
-    """
+    """Return a value of a file as a type that pydantic can check; errors name `where` and the field."""
     try:
         found: T = _adapter(kind).validate_python(value)
         return found

@@ -39,16 +39,10 @@ class Registry(dict[str, Row]):
         self._built_in = frozenset(self)
 
     def add(self, name: str, row: Row, *, replace: bool = False, first: bool = False) -> Row:
-        """Add a row, and return it; adding an equal one again changes nothing.
-
-        Args:
-            name: its name
-            row: the row
-            replace: whether a row of this name may be replaced
-            first: whether it comes before the others, which is where the order decides which is tried
+        """Add a row, which with `first` is tried first, and return it; adding an equal one again changes nothing.
 
         Raises:
-            InputError: there is another row of this name.
+            InputError: there is another row of this name, and `replace` is not set.
         """
         if not replace and name in self and self[name] != row:
             raise InputError(f"{self.noun} {name!r}: there is one of this name already; choose another name")

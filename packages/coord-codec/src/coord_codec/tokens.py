@@ -94,7 +94,8 @@ def coord_tokens(grid: CoordGrid = _DEFAULT_GRID) -> list[str]:
         >>> len(tokens), tokens[0], tokens[-1]
         (1000, '<|coord_0|>', '<|coord_999|>')
     """
-    return ints_to_tokens(range(grid.bins), grid)
+    expect("grid", grid, CoordGrid)
+    return [f"{_PREFIX}{k}{_SUFFIX}" for k in range(grid.bins)]
 
 
 def _bin_of(token: Any, grid: CoordGrid) -> int | None:

@@ -155,14 +155,7 @@ class CoordVocab:
         return self.first_id + self.grid.check_bin(k)
 
     def mask(self, ids: Any) -> Any:
-        """Return which ids are coordinates.
-
-        Args:
-            ids: a list (nested lists too), NumPy array or torch tensor of any shape
-
-        Returns:
-            Booleans of the same kind and shape.
-        """
+        """Return which ids of a list, nested too, an array or a tensor are coordinates, in the same shape."""
         if hasattr(ids, "dtype"):
             return (ids >= self.first_id) & (ids < self.first_id + self.grid.bins)
         return [self.mask(i) if isinstance(i, (list, tuple)) else i in self.ids for i in ids]
@@ -219,17 +212,7 @@ class CoordVocab:
 
 
 def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advice: str) -> list[int]:
-    """Return the id of each token.
-
-    Args:
-        tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`
-        tokens: the texts to look up
-        what: the kind of token for error messages ("marker")
-        advice: what to do if one is missing, for error messages
-
-    Raises:
-        ValueError: if a token is missing or split into several, naming it
-    """
+    """Return the id of each token."""
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     if not hasattr(tokenizer, "get_vocab"):
         raise ValueError(f"expected a tokenizer, found {tokenizer!r:.60}; AutoTokenizer.from_pretrained loads one")

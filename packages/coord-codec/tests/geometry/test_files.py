@@ -63,14 +63,7 @@ def test_instance_file_with_shapes_is_written_as_it_was_read(tmp_path):
     assert read_annotations(tmp_path / "a.jsonl").instances[0].objects[0].geometry.coordinates[:2] == (0.5, 0.1)
 
 
-def test_shape_in_bins_and_in_tokens():
-    shape = {"type": "point", "coordinates": [250, 500]}
-    record = {"image": "a.jpg", "coord_space": "bins", "objects": [{"desc": "a", "geometry": shape}]}
-    assert Instance.model_validate(record).objects[0].geometry.coordinates == (0.25, 0.5)
-    tokens = {"type": "point", "coordinates": ints_to_tokens([250, 500])}
-    assert Object(desc="a", geometry=tokens).geometry.coordinates == (0.25, 0.5)
-    assert annotate_coord_tokens(record)
-    assert record["objects"][0]["_coord_token_ints"] == {"point": [250, 500]}
+def test_shape_of_other_coordinates_is_not_annotated():
     with pytest.raises(ValueError, match=r"geometry\.coordinates: expected 2 coordinates of the geometry point"):
         annotate_coord_tokens({"objects": [{"geometry": {"type": "point", "coordinates": ints_to_tokens([1])}}]})
     assert not annotate_coord_tokens({"objects": [{"geometry": {"type": ["point"], "coordinates": [1, 2]}}]})
@@ -119,12 +112,6 @@ def test_coco_segmentation_refused_is_listed(segmentation, fault):
     assert not read_annotations(coco(segmentation=segmentation), geometry="polygon", on_bad_box="drop_image").instances
     # Where boxes are taught nobody looks at it.
     assert len(read_annotations(coco(segmentation=segmentation)).instances[0].objects) == 1
-
-
-@pytest.mark.parametrize("segmentation", [[None], [10, 10, 50, 10, 50, 40, 10, 40]])
-def test_coco_segmentation_of_no_outlines_is_no_oriented_box(segmentation):
-    (problem,) = read_annotations(coco(segmentation=segmentation), geometry="oriented").problems
-    assert "outline 0: expected a list of numbers" in problem.message
 
 
 @pytest.mark.parametrize("geometry", ["polygon", "oriented"])

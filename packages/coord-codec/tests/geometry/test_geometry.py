@@ -66,16 +66,8 @@ def test_polygon_order_does_not_depend_on_start_or_direction(radii, start, backw
 
 
 def test_clockwise_is_right_then_down():
-    assert PolygonGeometry().arrange((0.1, 0.1, 0.1, 0.5, 0.5, 0.5, 0.5, 0.1)) == (
-        0.1,
-        0.1,
-        0.5,
-        0.1,
-        0.5,
-        0.5,
-        0.1,
-        0.5,
-    )
+    clockwise = (0.1, 0.1, 0.5, 0.1, 0.5, 0.5, 0.1, 0.5)
+    assert PolygonGeometry().arrange((0.1, 0.1, 0.1, 0.5, 0.5, 0.5, 0.5, 0.1)) == clockwise
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=4, max_size=7, unique=True))
@@ -162,15 +154,8 @@ def test_keypoint_on_the_left_or_upper_edge_is_labelled_and_written_so(point):
 
 
 def test_keypoints_without_a_label_are_bin_zero_and_no_others():
-    names = ["left_eye", "right_eye", "nose"]
-    shape = read_shape(
-        {
-            "type": "keypoints",
-            "coordinates": [0.2, 0.3, 0.0001, 0.0002, 0.7, 0.7],
-            "names": names,
-            "visibility": [2, 1, 0],
-        }
-    )
+    points = {"coordinates": [0.2, 0.3, 0.0001, 0.0002, 0.7, 0.7], "visibility": [2, 1, 0]}
+    shape = read_shape({"type": "keypoints", "names": ["left_eye", "right_eye", "nose"], **points})
     kind = geometry_of("keypoints")
     assert shape.coordinates[4:] == (0.0, 0.0)
     assert kind.to_bins(shape.coordinates, GRID) == [200, 300, 0, 1, 0, 0]

@@ -151,9 +151,10 @@ def test_row_is_written_read_back_and_annotated(name, tmp_path):
     tokens = {"objects": [{"desc": "a", "geometry": {"type": name, "coordinates": ints_to_tokens(bins)}}]}
     assert annotate_coord_tokens(tokens)
     assert tokens["objects"][0]["_coord_token_ints"] == {name: bins}
-    in_bins = record_of(name) | {"coord_space": "bins"}
-    in_bins["objects"][0]["geometry"]["coordinates"] = bins
-    assert Instance.model_validate(in_bins).objects[0].geometry.coordinates == tuple(map(GRID.dequantize, bins))
+    in_bins, in_tokens = record_of(name) | {"coord_space": "bins"}, record_of(name)
+    for record, coordinates in ((in_bins, bins), (in_tokens, ints_to_tokens(bins))):
+        record["objects"][0]["geometry"]["coordinates"] = coordinates
+        assert Instance.model_validate(record).objects[0].geometry.coordinates == tuple(map(GRID.dequantize, bins))
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -256,12 +257,8 @@ def test_number_of_shapes_is_counted_as_by_trying_all(name):
 
 
 def test_object_may_have_any_shape_and_its_box_is_within_the_image():
-    (obj,) = Instance.model_validate(
-        {
-            "image": "a.jpg",
-            "objects": [{"desc": "a", "geometry": {"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2, 0]}}],
-        }
-    ).objects
+    ellipse = {"desc": "a", "geometry": {"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2, 0]}}
+    (obj,) = Instance.model_validate({"image": "a.jpg", "objects": [ellipse]}).objects
     assert obj.bbox == pytest.approx((0.0, 0.3, 0.5, 0.7))
     with pytest.raises(ValueError, match=r"expected 5 coordinates of the geometry ellipse \(.*\), found 4"):
         Object(desc="a", geometry={"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2]})

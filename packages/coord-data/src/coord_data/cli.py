@@ -255,11 +255,7 @@ def inspect(
 
 
 def _rules(**values: Any) -> ReadingRules:
-    """Return the rules that options name.
-
-    Raises:
-        InputError: an option has a value that is not possible.
-    """
+    """Return the rules that options name."""
     from pydantic import ValidationError
 
     try:

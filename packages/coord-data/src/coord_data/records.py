@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from os.path import normpath
 from pathlib import Path
 from typing import Any, overload
@@ -215,6 +216,11 @@ class Records(Sequence[Instance]):
         """The paths of the images."""
         return list(self._table["image"].to_pylist())
 
+    def rows_of(self, names: Collection[str]) -> list[int]:
+        """Return the positions of the records of some images."""
+        each = chain.from_iterable(batch["image"].to_pylist() for batch in self._table.to_batches(_BATCH))
+        return [i for i, name in enumerate(each) if name in names]
+
     @property
     def image_ids(self) -> frozenset[int | str | None]:
         """The ids of the images."""
@@ -286,17 +292,22 @@ class Records(Sequence[Instance]):
         return frozenset(self._flat("desc").filter(pa.compute.invert(self._flat("crowd"))).unique().to_pylist())
 
     @property
+    def corners(self) -> np.ndarray:
+        """The four corners of each target."""
+        corners_N4: np.ndarray = self._flat("bbox").to_numpy().reshape(-1, 4)
+        is_crowd_N = self._flat("crowd").to_numpy()
+        return corners_N4[~is_crowd_N] if is_crowd_N.any() else corners_N4
+
+    @property
     def boxes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...]]:
         """The index of the image, the four corners and the index of the description of each target; descriptions."""
         image_N = np.repeat(np.arange(len(self)), pa.compute.list_value_length(self._table["crowd"]).to_numpy())
-        corners_N4, descs = self._flat("bbox").to_numpy().reshape(-1, 4), self._flat("desc")
-        is_target = pa.compute.invert(self._flat("crowd"))
-        target_N = is_target.to_numpy()
-        if not target_N.all():
-            image_N, corners_N4, descs = image_N[target_N], corners_N4[target_N], descs.filter(is_target)
+        descs, is_target = self._flat("desc"), pa.compute.invert(self._flat("crowd"))
+        if not (target_N := is_target.to_numpy()).all():
+            image_N, descs = image_N[target_N], descs.filter(is_target)
         chunks = descs.dictionary_encode().unify_dictionaries().chunks
         label_N = np.concatenate([np.zeros(0, np.int64), *(chunk.indices.to_numpy() for chunk in chunks)])
-        return image_N, corners_N4, label_N, tuple(chunks[0].dictionary.to_pylist() if chunks else ())
+        return image_N, self.corners, label_N, tuple(chunks[0].dictionary.to_pylist() if chunks else ())
 
     def _flat(self, name: str) -> pa.ChunkedArray:
         values = [chunk.flatten() for chunk in self._table[name].chunks]

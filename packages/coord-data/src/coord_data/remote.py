@@ -108,11 +108,7 @@ def image_folder(named: str | os.PathLike[str]) -> Path:
 
 
 def _all_images(files: list[Path]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the images of archives.
-
-    Raises:
-        InputError: a file is damaged.
-    """
+    """Yield name and content of the images of archives."""
     rows = 0
     for file in files:
         try:
@@ -183,11 +179,7 @@ def cache_folder(kind: str, key: str) -> Path:
 
 
 def place_inside(folder: Path, name: str) -> Path:
-    """Return the place of a file in a folder.
-
-    Raises:
-        InputError: its name leads out of the folder.
-    """
+    """Return the place of a file in a folder."""
     path_inside(folder, folder / name)
     return folder / name
 

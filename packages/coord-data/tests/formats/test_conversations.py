@@ -87,12 +87,6 @@ def test_names_without_a_tag_belong_to_the_boxes_of_their_places(tmp_path):
         assert f"objects.ref has {len(refs)} names for 2 boxes" in one.message and "for each box" in two.message
 
 
-def test_two_ids_for_one_image_are_refused(tmp_path):
-    record = swift([[10, 10, 50, 40], [0, 0, 20, 20]], ["cat", "dog"], [0, 1], "<ref-object><bbox><ref-object><bbox>")
-    (problem,) = read(tmp_path, record).problems
-    assert "objects.image_id: expected whole numbers from 0 to 0, found 1" in problem.message
-
-
 def test_panoptic_coco_is_named(tmp_path):
     segment = {"id": 5, "category_id": 1, "bbox": [20, 10, 40, 30], "area": 100, "iscrowd": 0}
     document = {
@@ -103,13 +97,6 @@ def test_panoptic_coco_is_named(tmp_path):
     (problem,) = read(tmp_path, document, format="coco").problems
     assert problem.field == "annotations[0]" or "segments_info" in str(problem)
     assert "panoptic COCO" in problem.message and "instances_*.json" in problem.message
-
-
-def test_a_table_of_label_studio_is_named(tmp_path):
-    row = 'image,id,label,annotator\n/data/upload/3/a.jpg,1,"[{""x"": 20}]",1\n'
-    (tmp_path / "t.csv").write_text(row)
-    with pytest.raises(InputError, match="a table of Label Studio, which is not read; export the project"):
-        read_source(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(

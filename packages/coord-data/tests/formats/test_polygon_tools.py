@@ -127,10 +127,3 @@ def test_whole_number_voc_counts_from_where_its_writer_does(folder, writer):
     assert boxes(read_source(folder / "a.xml").annotations) == [
         ("cat", *((20, 10, 60, 40) if writer else (19, 9, 60, 40)))
     ]
-
-
-@pytest.mark.parametrize("name", ["a.png", "a"])
-def test_open_images_id_may_be_a_file_name(folder, name):
-    (folder / "a.csv").write_text(f"ImageID,LabelName,XMin,XMax,YMin,YMax\n{name},cat,0.1,0.3,0.1,0.4\n")
-    (record,) = read_source(folder / "a.csv").annotations.instances
-    assert record.image == "a.png"

@@ -5,23 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from coco_twins import (
-    SIZES,
-    TWIN,
-    coco,
-    voc_object,
-    write_bare_csv,
-    write_coco,
-    write_csv,
-    write_jsonl,
-    write_lvis,
-    write_openimages,
-    write_qwen,
-    write_swift,
-    write_vg,
-    write_voc,
-    write_yolo,
-)
+from coco_twins import SIZES, TWIN, WRITERS, coco, voc_object, write_openimages, write_voc, write_yolo
 from PIL import Image
 
 from coord_codec import InputError
@@ -38,26 +22,12 @@ def place(tmp_path):
     return tmp_path
 
 
-# Writer, format to name (None: told by content), whether images without objects can be said in it, tolerance.
-KINDS = {
-    "coco": (write_coco, None, True, 0),
-    "jsonl": (write_jsonl, None, True, 0),
-    "voc": (write_voc, None, True, 0),
-    "yolo": (write_yolo, None, True, 1e-15),  # centre and size: the corners are rounded twice
-    "csv": (write_csv, None, True, 0),
-    "csv without header": (write_bare_csv, None, True, 0),
-    "lvis": (write_lvis, None, True, 0),
-    "vg": (write_vg, None, True, 0),
-    "openimages": (write_openimages, None, False, 0),
-    "swift": (write_swift, None, True, 0),
-    "qwen": (write_qwen, "qwen-pixels", True, 0),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WRITERS)
 def test_format_reads_the_boxes_of_its_coco_twin(place, kind):
-    write, format, empty, tolerance = KINDS[kind]
-    source = write(place)
+    format = "qwen-pixels" if kind == "qwen" else None
+    empty = kind != "openimages"  # which cannot say that an image has no objects
+    tolerance = 1e-15 if kind == "yolo" else 0  # centre and size: the corners are rounded twice
+    source = WRITERS[kind](place)
     images = place / "images" if kind == "coco" else None
     found = read_source(source, images, format or "auto")
     assert found.format == (format or kind.split()[0])
@@ -83,7 +53,7 @@ def test_format_reads_the_boxes_of_its_coco_twin(place, kind):
 
 @pytest.mark.parametrize("kind", ["yolo", "voc"])
 def test_hidden_files_are_no_data(place, kind):
-    source = KINDS[kind][0](place)
+    source = WRITERS[kind](place)
     for path in [path for path in source.rglob("*.*") if path.is_file()]:
         path.with_name(f"._{path.name}").write_bytes(b"\x00\x05\x16\x07")
     for name in ("", "data.yaml") if kind == "yolo" else ("",):
@@ -96,7 +66,7 @@ def test_hidden_files_are_no_data(place, kind):
 def test_every_format_is_held_to_its_twin():
     """A row without examples, which the tests of the table read, has a twin of the COCO file here."""
     without_examples = {name for name, row in FORMATS.items() if not row.examples}
-    assert without_examples <= {kind.split()[0] for kind in KINDS}
+    assert without_examples <= {kind.split()[0] for kind in WRITERS}
 
 
 def test_qwen_thousandths_are_the_default_and_said(place):
@@ -114,16 +84,8 @@ def test_qwen_thousandths_are_the_default_and_said(place):
 
 def refcoco(place):
     (place / "instances.json").write_text(json.dumps(coco()))
-    refs = [
-        {
-            "ref_id": 1,
-            "ann_id": 9,
-            "image_id": 1,
-            "split": "val",
-            "sentences": [{"raw": "left one"}, {"raw": "the cat"}],
-        }
-    ]
-    (place / "refs.json").write_text(json.dumps(refs))
+    ref = {"ref_id": 1, "ann_id": 9, "image_id": 1, "split": "val"}
+    (place / "refs.json").write_text(json.dumps([ref | {"sentences": [{"raw": "left one"}, {"raw": "the cat"}]}]))
     return place
 
 
@@ -195,12 +157,6 @@ def test_voc_fractions_count_from_zero_and_sides_at_zero_are_counted(place):
     found = one_voc(place, voc_object("cat", (-1, 9, 120, 60)) + voc_object("cat", (29, 19, 40, 30)))
     assert [o.bbox for o in found.instances[0].objects] == [(0, 0.09, 0.6, 0.6), (0.145, 0.19, 0.2, 0.3)]
     assert [count for note, count in found.notes.items() if "side at 0" in note] == [1]
-
-
-def yolo_lines(place, text):
-    write_yolo(place)
-    (place / "labels" / "a.txt").write_text(text)
-    return read_source(place).annotations
 
 
 def test_yolo_polygons_confidences_and_missing_labels_are_counted(place):

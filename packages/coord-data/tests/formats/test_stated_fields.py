@@ -11,28 +11,37 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from coord_codec.fields import rotated_corners, turn_of
+from coord_data.formats.registry import FORMATS
 from coord_data.reading.read import read_source
 from coord_data.sources.raw import around
 
-SIZE = (400, 300)
-BOX = (100.0, 120.0, 200.0, 160.0)
+SIZE = (100, 50)
+BOX = (20.0, 10.0, 60.0, 40.0)
 UPRIGHT = tuple(value / side for value, side in zip(BOX, (*SIZE, *SIZE), strict=True))
 
 
-def write_coco(folder, fields):
-    x1, y1, x2, y2 = BOX
-    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1], **fields}
-    images = [{"id": 1, "file_name": "a.png", "width": SIZE[0], "height": SIZE[1]}]
-    document = {"images": images, "categories": [{"id": 1, "name": "cat"}], "annotations": [row]}
-    (folder / "a.json").write_text(json.dumps(document))
-    return folder / "a.json"
+def objects_in(value):
+    """Yield the objects with a box in a JSON document."""
+    if isinstance(value, dict) and {"bbox", "points", "x"} & value.keys():
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from objects_in(inner)
 
 
-def write_jsonl(folder, fields):
-    record = {"image": "a.png", "width": SIZE[0], "height": SIZE[1]}
-    objects = [{"desc": "cat", "bbox": UPRIGHT, **fields}]
-    (folder / "a.jsonl").write_text(json.dumps({**record, "objects": objects}) + "\n")
-    return folder / "a.jsonl"
+def write_json(name):
+    """Return what writes the example of a format, which has that box, with further fields of its object."""
+    example = FORMATS[name].examples["box"]
+
+    def write(folder, fields):
+        for file, text in example.files.items():
+            document = json.loads(text)
+            for item in objects_in(document):
+                item.update(fields)
+            (folder / file).write_text(json.dumps(document) + "\n")
+        return folder / example.named
+
+    return write
 
 
 def write_table(folder, row):
@@ -46,7 +55,7 @@ def write_table(folder, row):
 
 def write_csv(folder, fields):
     names = ("image", "label", "xmin", "ymin", "xmax", "ymax")
-    return write_table(folder, dict(zip(names, ("a.png", "cat", *BOX), strict=True)) | fields)
+    return write_table(folder, dict(zip(names, ("a.jpg", "cat", *BOX), strict=True)) | fields)
 
 
 def write_voc(folder, fields):
@@ -54,14 +63,14 @@ def write_voc(folder, fields):
     box = "".join(f"<{name}>{value}</{name}>" for name, value in corners.items())
     more = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
     cat = f"<object><name>cat</name>{more}<bndbox>{box}</bndbox></object>"
-    (folder / "a.xml").write_text(f"<annotation><filename>a.png</filename>{cat}</annotation>")
+    (folder / "a.xml").write_text(f"<annotation><filename>a.jpg</filename>{cat}</annotation>")
     return folder / "a.xml"
 
 
 def write_qwen(folder, fields, box=BOX):
     answer = json.dumps([{"bbox_2d": box, "label": "cat", **fields}])
     turns = [{"role": "user", "content": "<image>Where?"}, {"role": "assistant", "content": answer}]
-    (folder / "a.jsonl").write_text(json.dumps({"messages": turns, "images": ["a.png"]}) + "\n")
+    (folder / "a.jsonl").write_text(json.dumps({"messages": turns, "images": ["a.jpg"]}) + "\n")
     return folder / "a.jsonl"
 
 
@@ -73,57 +82,36 @@ def write_swift(folder, fields):
     lists = {name: [value] for name, value in fields.items()}
     turns = [{"role": "user", "content": "<image>Find <ref-object>"}, {"role": "assistant", "content": "<bbox>"}]
     objects = {"ref": ["cat"], "bbox": [BOX], **lists}
-    (folder / "a.jsonl").write_text(json.dumps({"messages": turns, "images": ["a.png"], "objects": objects}) + "\n")
+    (folder / "a.jsonl").write_text(json.dumps({"messages": turns, "images": ["a.jpg"], "objects": objects}) + "\n")
     return folder / "a.jsonl"
 
 
 def write_captions(folder, fields):
-    record = {"messages": [{"role": "user", "content": "<image>Find all."}], "images": ["a.png"]}
+    record = {"messages": [{"role": "user", "content": "<image>Find all."}], "images": ["a.jpg"]}
     objects = [{"caption": "cat", "bbox": BOX, "bbox_type": "real", "image": 0, **fields}]
     (folder / "a.jsonl").write_text(json.dumps({**record, "objects": objects}) + "\n")
     return folder / "a.jsonl"
 
 
-def write_vg(folder, fields):
-    x1, y1, x2, y2 = BOX
-    row = {"names": ["cat"], "x": x1, "y": y1, "w": x2 - x1, "h": y2 - y1, **fields}
-    (folder / "objects.json").write_text(json.dumps([{"image_id": 1, "objects": [row]}]))
-    return folder / "objects.json"
-
-
 def write_openimages(folder, fields):
     x1, y1, x2, y2 = UPRIGHT
-    row = {"ImageID": "a.png", "LabelName": "cat", "XMin": x1, "XMax": x2, "YMin": y1, "YMax": y2, **fields}
+    row = {"ImageID": "a.jpg", "LabelName": "cat", "XMin": x1, "XMax": x2, "YMin": y1, "YMax": y2, **fields}
     return write_table(folder, row)
 
 
-def write_labelme(folder, fields):
-    shape = {"label": "cat", "points": [BOX[:2], BOX[2:]], "shape_type": "rectangle", **fields}
-    (folder / "z.json").write_text(json.dumps({"imagePath": "a.png", "shapes": [shape]}))
-    return folder / "z.json"
-
-
-def write_via(folder, fields):
-    x1, y1, x2, y2 = BOX
-    shape = {"name": "rect", "x": x1, "y": y1, "width": x2 - x1, "height": y2 - y1, **fields}
-    region = {"shape_attributes": shape, "region_attributes": {"label": "cat"}}
-    (folder / "z.json").write_text(json.dumps({"z": {"filename": "a.png", "regions": [region]}}))
-    return folder / "z.json"
-
-
 WRITERS = {
-    "coco": (write_coco, "auto"),
-    "jsonl": (write_jsonl, "auto"),
+    "coco": (write_json("coco"), "auto"),
+    "jsonl": (write_json("jsonl"), "auto"),
     "csv": (write_csv, "auto"),
     "voc": (write_voc, "auto"),
     "qwen": (write_qwen_in_thousandths, "qwen"),
     "qwen-pixels": (write_qwen, "qwen-pixels"),
     "swift": (write_swift, "auto"),
     "swift 2": (write_captions, "auto"),
-    "vg": (write_vg, "auto"),
+    "vg": (write_json("vg"), "auto"),
     "openimages": (write_openimages, "auto"),
-    "labelme": (write_labelme, "auto"),
-    "via": (write_via, "auto"),
+    "labelme": (write_json("labelme"), "auto"),
+    "via": (write_json("via"), "auto"),
 }
 
 
@@ -133,7 +121,7 @@ def folders(tmp_path_factory):
     made = {}
     for name in WRITERS:
         folder = tmp_path_factory.mktemp(name)
-        for image in ("a.png", "1.jpg"):
+        for image in ("a.jpg", "1.jpg"):
             Image.new("RGB", SIZE).save(folder / image)
         made[name] = folder
     return made
@@ -216,7 +204,7 @@ def test_object_that_names_another_image_is_a_problem(folders, kind, field, valu
     ],
 )
 def test_object_that_names_its_own_image_is_read(folders, kind, fields):
-    name = "1.jpg" if kind == "vg" else "a.png"
+    name = "1.jpg" if kind == "vg" else "a.jpg"
     stated = {k: v.format(name=name, stem=name[0]) if isinstance(v, str) else v for k, v in fields.items()}
     found = read(folders, kind, stated)
     assert not found.problems
@@ -230,7 +218,7 @@ def write_frames(folder, frames, **of_images):
         Image.new("RGB", SIZE).save(folder / name)
         images.append({"id": 7 + k, "file_name": name, "width": SIZE[0], "height": SIZE[1]})
         images[-1] |= {field: values[k] for field, values in of_images.items()}
-        rows += [{"image_id": 7 + k, "category_id": 1, "bbox": [8, 8, 90, 50], "frame": frame}] * 2
+        rows += [{"image_id": 7 + k, "category_id": 1, "bbox": [8, 8, 60, 30], "frame": frame}] * 2
     document = {"images": images, "categories": [{"id": 1, "name": "cat"}], "annotations": rows}
     (folder / "a.json").write_text(json.dumps(document))
     return folder / "a.json"
@@ -254,15 +242,15 @@ def test_frame_of_a_coco_annotation_is_that_of_its_image(tmp_path, frames, of_im
 
 @pytest.mark.parametrize(("own", "is_read"), [(7, True), (8, False)])
 def test_id_of_an_image_beside_an_object_is_that_of_its_record(tmp_path, own, is_read):
-    Image.new("RGB", SIZE).save(tmp_path / "a.png")
-    record = {"image": "a.png", "image_id": own, "objects": [{"desc": "cat", "bbox": UPRIGHT, "image_id": 7}]}
+    Image.new("RGB", SIZE).save(tmp_path / "a.jpg")
+    record = {"image": "a.jpg", "image_id": own, "objects": [{"desc": "cat", "bbox": UPRIGHT, "image_id": 7}]}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     assert len(boxes(read_source(tmp_path / "a.jsonl", tmp_path, on_bad_box="drop_box").annotations)) == int(is_read)
 
 
 @pytest.mark.parametrize("name", ["rotation", "rot", "bbox_angle", "theta"])
 def test_a_column_that_turns_the_box_is_not_told_as_not_read(tmp_path, name):
-    Image.new("RGB", SIZE).save(tmp_path / "a.png")
+    Image.new("RGB", SIZE).save(tmp_path / "a.jpg")
     path = write_csv(tmp_path, {name: 30, "breed": "tabby"})
     notes = [note for note in read_source(path, images=tmp_path).notes if "not read" in note]
     assert notes == [f"{path}: columns that are not read: breed"]

@@ -7,6 +7,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data import ReadingRules, examine, gather_evidence, load_annotated
+from coord_data.formats.registry import FORMATS
 from coord_data.reading.read import read_source
 
 SIZE = (100, 80)
@@ -56,15 +57,18 @@ BOX = "<ref>person</ref><box><100><200><400><600></box>"
 NEGATIVES = ["none", "None", "null", "[]", ""]
 
 
+def objects_of_answers(folder, *answers):
+    """Return the objects of two images, of which conversations have these answers."""
+    turns = ([{"from": "human", "value": "?"}, {"from": "gpt", "value": text}] for text in answers)
+    pairs = zip(("a.jpg", "b.jpg"), turns, strict=True)
+    write(folder, {"a.jsonl": "\n".join(json.dumps({"image": name, "conversations": of}) for name, of in pairs)})
+    return objects(folder / "a.jsonl")
+
+
 @pytest.mark.parametrize("none", NEGATIVES)
 def test_class_without_a_box_between_markers_is_absent(folder, none):
-    turns = [f"{BOX}\n<ref>car</ref><box>{none}</box>", f"<ref>person</ref><box>{none}</box>"]
-    lines = [
-        json.dumps({"image": image, "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": text}]})
-        for image, text in zip(("a.jpg", "b.jpg"), turns, strict=True)
-    ]
-    write(folder, {"a.jsonl": "\n".join(lines)})
-    assert objects(folder / "a.jsonl") == {"a.jpg": [("person", 10, 16, 40, 48)], "b.jpg": []}
+    answers = f"{BOX}\n<ref>car</ref><box>{none}</box>", f"<ref>person</ref><box>{none}</box>"
+    assert objects_of_answers(folder, *answers) == {"a.jpg": [("person", 10, 16, 40, 48)], "b.jpg": []}
 
 
 NO_OBJECT = [
@@ -82,14 +86,7 @@ NO_OBJECT = [
 @pytest.mark.parametrize("answer", NO_OBJECT)
 def test_answer_that_there_is_no_object_is_a_record_without_objects(folder, answer):
     found = '[{"bbox_2d": [100, 200, 400, 600], "label": "cat"}]'
-    lines = [
-        json.dumps(
-            {"images": [image], "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]}
-        )
-        for image, text in (("a.jpg", found), ("b.jpg", answer))
-    ]
-    write(folder, {"a.jsonl": "\n".join(lines)})
-    assert objects(folder / "a.jsonl") == {"a.jpg": [("cat", 10, 16, 40, 48)], "b.jpg": []}
+    assert objects_of_answers(folder, found, answer) == {"a.jpg": [("cat", 10, 16, 40, 48)], "b.jpg": []}
 
 
 @pytest.mark.parametrize("bbox", [[], None, [[]], [[0, 0, 0, 0]]])
@@ -119,62 +116,14 @@ ROW = {"image_id": 1, "bbox": [10, 20, 30, 40]}
 
 
 def test_crowds_alone_are_named(folder, tmp_path):
-    write(
-        folder, {"a.json": coco(["a.jpg"], ROW | {"iscrowd": 1}), "b.json": coco(["a.jpg"], ROW, ROW | {"iscrowd": 1})}
-    )
-    alone, half = (examine(gather_evidence(folder / name, ReadingRules())) for name in ("a.json", "b.json"))
-    assert {("crowds", "error", 1), ("crowds", "warning", 1)} == {
-        (finding.code, finding.severity, finding.count)
-        for findings in (alone, half)
-        for finding in findings
-        if finding.code == "crowds"
-    }
+    crowd = ROW | {"iscrowd": 1}
+    for rows, severity in (([crowd], "error"), ([ROW, crowd], "warning")):
+        write(folder, {"a.json": coco(["a.jpg"], *rows)})
+        findings = examine(gather_evidence(folder / "a.json", ReadingRules()))
+        assert [(f.severity, f.count) for f in findings if f.code == "crowds"] == [(severity, 1)]
 
 
-def voc(name):
-    corners = "<xmin>11</xmin><ymin>21</ymin><xmax>40</xmax><ymax>60</ymax>"
-    cat = f"<object><name>cat</name><bndbox>{corners}</bndbox></object>"
-    return f"<annotation><filename>{name}</filename>{cat}</annotation>"
-
-
-def turns(answer):
-    return [{"role": "user", "content": "<image>Find <ref-object>"}, {"role": "assistant", "content": answer}]
-
-
-NAMED = {
-    "coco": lambda name: ("a.json", coco([name], ROW)),
-    "csv": lambda name: ("a.csv", f"filename,class,xmin,ymin,xmax,ymax\n{name},cat,10,20,40,60\n"),
-    "voc": lambda name: ("a.xml", voc(name)),
-    "jsonl": lambda name: ("a.jsonl", {"image": name, "objects": [{"desc": "cat", "bbox": [0.1, 0.25, 0.4, 0.75]}]}),
-    "labelme": lambda name: (
-        "z.json",
-        {"imagePath": name, "shapes": [{"label": "cat", "points": [[10, 20], [40, 60]], "shape_type": "rectangle"}]},
-    ),
-    "via": lambda name: (
-        "z.json",
-        {
-            "z": {
-                "filename": name,
-                "regions": [
-                    {
-                        "shape_attributes": {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 40},
-                        "region_attributes": {"label": "cat"},
-                    }
-                ],
-            }
-        },
-    ),
-    "qwen": lambda name: (
-        "a.jsonl",
-        {"images": [name], "messages": turns('[{"bbox_2d": [100, 250, 400, 750], "label": "cat"}]')},
-    ),
-    "swift": lambda name: (
-        "a.jsonl",
-        {"images": [name], "messages": turns("<bbox>"), "objects": {"ref": ["cat"], "bbox": [[10, 20, 40, 60]]}},
-    ),
-    "openimages": lambda name: ("a.csv", f"ImageID,LabelName,XMin,XMax,YMin,YMax\n{name},cat,0.1,0.4,0.25,0.75\n"),
-}
-"""The smallest source of each format that names its image."""
+NAMED = [name for name, row in FORMATS.items() if any("a.jpg" in text for text in row.examples["box"].files.values())]
 ELSEWHERE = [
     "/data/upload/1/",
     "C:\\me\\set\\",
@@ -185,17 +134,22 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("format", NAMED)
+@pytest.mark.parametrize("format", [*NAMED, "openimages"])
 @pytest.mark.parametrize(
     "name", [f"{prefix}a.jpg" for prefix in ELSEWHERE] + ["%61.jpg", "https://host/a.jpg?key=1", "a.JPG"]
 )
 def test_name_of_another_machine_is_that_image_here(folder, format, name):
-    file, content = NAMED[format](name)
-    write(folder, {file: content if isinstance(content, str) or file == "a.json" else json.dumps(content)})
-    assert objects(folder / file, folder) == {"a.jpg": [("cat", 10, 20, 40, 60)]}
+    example = FORMATS[format].examples["box"]
+    Image.new("RGB", (100, 50)).save(folder / "a.jpg")
+    for file, text in example.files.items():
+        stated = json.dumps(name)[1:-1] if "json" in file else name
+        write(folder, {file: text.replace("a.jpg", stated).replace("\na,", f"\n{stated},")})
+    found = read_source(folder / example.named, folder, format).annotations
+    assert [instance.image for instance in found.instances] == ["a.jpg"] and not found.problems
+    assert found.instances[0].objects[0].bbox == pytest.approx((0.2, 0.2, 0.6, 0.8))
     (folder / "elsewhere").mkdir()
     with pytest.raises(InputError, match=r"the first problem: .*the file does not exist"):
-        load_annotated(folder / file, ReadingRules(images=folder / "elsewhere"))
+        load_annotated(folder / example.named, ReadingRules(images=folder / "elsewhere", format=format))
 
 
 def test_box_of_an_image_that_is_elsewhere_is_not_the_first_problem(folder):
@@ -288,10 +242,8 @@ def test_object_that_labelme_marks_as_deleted_is_left_out(folder):
     found = read_source(folder, folder).annotations
     assert [item.desc for instance in found.instances for item in instance.objects] == ["cat"]
     assert sum(count for note, count in found.notes.items() if "deleted" in note) == 1
-    write(
-        folder,
-        {"Annotations/a.xml": f"<annotation><filename>a.jpg</filename>{rows.replace('>0<', '>1<')}</annotation>"},
-    )
+    rows = rows.replace(">0<", ">1<")
+    write(folder, {"Annotations/a.xml": f"<annotation><filename>a.jpg</filename>{rows}</annotation>"})
     empty = [finding for finding in examine(folder / "Annotations") if finding.code == "no_boxes"]
     assert "2 objects that their file marks as deleted" in empty[0].evidence
 

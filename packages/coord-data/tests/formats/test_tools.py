@@ -34,6 +34,7 @@ FOREIGN = {
     "VLM-R1": ("a.json", [{"image": "a.png", "problem": "cat", "solution": [1, 2, 3, 4]}], "COCO"),
     "Rex-Omni": ("a.jsonl", {"image_name": "a.png", "annotation": {"boxes": []}}, "COCO"),
     "PaliGemma": ("a.jsonl", {"image": "a.png", "prefix": "detect cat", "suffix": "<loc0000> cat"}, "COCO"),
+    "a table of Label Studio": ("a.csv", 'image,id,label,annotator\na.jpg,1,"[{""x"": 20}]",1\n', "export the project"),
     "Vertex AI": ("a.csv", "TRAIN,gs://b/a.png,cat,0.1,0.2,,,0.4,0.7,,\n", "COCO"),
     "a table of VGG": ("a.csv", "filename,file_size,region_shape_attributes,region_attributes\n", "JSON"),
     "CVAT for video": ("a.xml", '<annotations><track id="0" label="cat"/></annotations>', "export the task as COCO"),

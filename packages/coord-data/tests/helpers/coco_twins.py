@@ -11,25 +11,13 @@ NAMES = ["red cat", "dog"]
 
 
 def coco():
-    images = [
-        {"id": n, "file_name": f"{stem}.jpg", "width": size[0], "height": size[1]}
-        for n, (stem, size) in enumerate(SIZES.items(), start=1)
-    ]
-    rows = [
-        {
-            "id": 9,
-            "image_id": 1 + list(SIZES).index(stem),
-            "category_id": 1 + NAMES.index(name),
-            "bbox": [x, y, a - x, b - y],
-        }
-        for stem, boxes in BOXES.items()
-        for name, x, y, a, b in boxes
-    ]
-    return {
-        "images": images,
-        "annotations": rows,
-        "categories": [{"id": n, "name": name} for n, name in enumerate(NAMES, start=1)],
-    }
+    images, rows = [], []
+    for n, (stem, (width, height)) in enumerate(SIZES.items(), start=1):
+        images.append({"id": n, "file_name": f"{stem}.jpg", "width": width, "height": height})
+        for name, x, y, a, b in BOXES[stem]:
+            rows.append({"id": 9, "image_id": n, "category_id": 1 + NAMES.index(name), "bbox": [x, y, a - x, b - y]})
+    categories = [{"id": n, "name": name} for n, name in enumerate(NAMES, start=1)]
+    return {"images": images, "annotations": rows, "categories": categories}
 
 
 TWIN = {i.image: (i.width, i.height, [(o.desc, o.bbox) for o in i.objects]) for i in read_annotations(coco()).instances}
@@ -106,34 +94,25 @@ def write_lvis(place):
 
 
 def write_vg(place):
-    objects = [
-        {
-            "image_id": n,
-            "objects": [{"names": [name], "x": x, "y": y, "w": a - x, "h": b - y} for name, x, y, a, b in BOXES[stem]],
-        }
-        for n, stem in enumerate(SIZES, start=1)
-    ]
-    facts = [
-        {"image_id": n, "width": w, "height": h, "url": f"https://x/rak/images/{stem}.jpg"}
-        for n, (stem, (w, h)) in enumerate(SIZES.items(), start=1)
-    ]
-    (place / "objects.json").write_text(json.dumps(objects))
+    records, facts = [], []
+    for n, (stem, (width, height)) in enumerate(SIZES.items(), start=1):
+        objects = [{"names": [name], "x": x, "y": y, "w": a - x, "h": b - y} for name, x, y, a, b in BOXES[stem]]
+        records.append({"image_id": n, "objects": objects})
+        facts.append({"image_id": n, "width": width, "height": height, "url": f"https://x/rak/images/{stem}.jpg"})
+    (place / "objects.json").write_text(json.dumps(records))
     (place / "image_data.json").write_text(json.dumps(facts))
     return place
 
 
 def write_openimages(place):
-    header = (
+    lines = [
         "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside"
-    )
-    (place / "train-annotations-bbox.csv").write_text(
-        header
-        + "".join(
-            f"\n{stem},x,/m/0{NAMES.index(name)},1,{x / w!r},{a / w!r},{y / h!r},{b / h!r},0,0,0,0,0"
-            for stem, (w, h) in SIZES.items()
-            for name, x, y, a, b in BOXES[stem]
-        )
-    )
+    ]
+    for stem, (w, h) in SIZES.items():
+        for name, x, y, a, b in BOXES[stem]:
+            label = f"/m/0{NAMES.index(name)}"
+            lines.append(f"{stem},x,{label},1,{x / w!r},{a / w!r},{y / h!r},{b / h!r},0,0,0,0,0")
+    (place / "train-annotations-bbox.csv").write_text("\n".join(lines))
     (place / "class-descriptions-boxable.csv").write_text("/m/00,red cat\n/m/01,dog\n")
     return place / "train-annotations-bbox.csv"
 
@@ -158,3 +137,18 @@ def write_qwen(place):
         records.append({"image": f"images/{stem}.jpg", "conversations": turns})
     (place / "a.json").write_text(json.dumps(records))
     return place / "a.json"
+
+
+WRITERS = {
+    "coco": write_coco,
+    "jsonl": write_jsonl,
+    "voc": write_voc,
+    "yolo": write_yolo,
+    "csv": write_csv,
+    "csv without header": write_bare_csv,
+    "lvis": write_lvis,
+    "vg": write_vg,
+    "openimages": write_openimages,
+    "swift": write_swift,
+    "qwen": write_qwen,
+}

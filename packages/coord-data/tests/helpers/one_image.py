@@ -1,6 +1,9 @@
-"""Annotations of one image, `a.png` of 64 x 48 pixels with a cat: as COCO JSON and as Pascal VOC XML."""
+"""An image of 64 x 48 pixels, and annotations of one with a cat, `a.png`: as COCO JSON and as Pascal VOC XML."""
 
 import json
+
+import numpy as np
+from PIL import Image
 
 COCO = {
     "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 48}],
@@ -18,3 +21,8 @@ def coco(changed=None, **tables):
     document = {key: [dict(row) for row in rows] for key, rows in COCO.items()} | tables
     document["annotations"][0] |= changed or {}
     return json.dumps(document)
+
+
+def picture(seed, size=(64, 48)):
+    coarse = np.random.default_rng(seed).integers(0, 255, (6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)

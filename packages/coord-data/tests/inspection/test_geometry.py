@@ -103,7 +103,7 @@ def test_images_whose_numbers_have_another_unit_are_counted(clean, coco, share):
     found, meaning = told_of_boxes(mixed)
     assert set(found) == {"mixed_units"} and found["mixed_units"].count == others
     assert f"{others} of {len(clean.images)}" in found["mixed_units"].message
-    np.testing.assert_allclose(meaning.boxes_N4, np.concatenate(clean.corners), atol=1e-9)
+    np.testing.assert_allclose(meaning.boxes.of(slice(None)), np.concatenate(clean.corners), atol=1e-9)
 
 
 def test_further_faults_are_found_beside_mixed_units(clean):
@@ -135,7 +135,7 @@ def test_images_that_are_read_in_another_way_than_the_others_are_counted(clean, 
     assert (
         wrong * 0.6 <= count <= wrong and f"at least {count} of {len(is_other)} images" in found["mixed_units"].message
     )
-    mended = np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max(axis=1) < 0.01
+    mended = np.abs(meaning.boxes.of(slice(None)) - np.concatenate(clean.corners)).max(axis=1) < 0.01
     assert mended.mean() > 1 - 0.4 * share
 
 
@@ -149,7 +149,7 @@ def test_boxes_that_are_shifted_out_of_their_images_are_moved_back(clean, step, 
     corners = [b + np.tile(np.array(step) / i.size, 2) for b, i in zip(clean.corners, images.values(), strict=True)]
     found, meaning = told_of_boxes(replace(clean, images=images, corners=tuple(corners), coco=coco))
     assert {f.code for f in found.values() if f.severity == "error"} == {"shifted"}
-    assert np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max() < 0.03
+    assert np.abs(meaning.boxes.of(slice(None)) - np.concatenate(clean.corners)).max() < 0.03
     assert meaning.shift.in_pixels
     changes = told_reading(found["shifted"]).changes
     assert len(changes) == np.count_nonzero(step) and all(change.in_pixels for change in changes)
@@ -219,7 +219,7 @@ def test_pixels_of_a_copy_are_no_thousandths_in_another_order(cells):
 def test_boxes_of_a_padded_copy_are_named(clean, coco, side):
     found, meaning = told_of_boxes(replace(padded(clean, side), coco=coco))
     assert set(found) == {"padded"}
-    assert np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max() < 0.03
+    assert np.abs(meaning.boxes.of(slice(None)) - np.concatenate(clean.corners)).max() < 0.03
 
 
 @pytest.mark.slow
@@ -276,4 +276,4 @@ def test_pixels_of_images_as_models_receive_them_are_a_reading(limits):
     found, meaning = told_of_boxes(Draft(images, numbers, tuple(("x",) * len(c) for c in right), coco=True))
     assert set(found) == {"resized"}
     assert str(told_reading(found["resized"]).unit) == f"input{limits[0]}:{limits[2]}"
-    np.testing.assert_allclose(meaning.boxes_N4, np.concatenate(right), atol=1e-6)
+    np.testing.assert_allclose(meaning.boxes.of(slice(None)), np.concatenate(right), atol=1e-6)

@@ -1,17 +1,20 @@
 """Every reading with each of its components neutral, and the short cuts of the scan beside what they stand for."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from planted import COCO, SHARED_DATA, Draft, shapes, told_of_boxes, told_reading
 
 from coord_data.formats.registry import open_source
-from coord_data.inspection.numbers import geometry, offsets, scan
+from coord_data.inspection.numbers import geometry, laid_out, offsets, scan
 from coord_data.inspection.numbers.differences import shifted
-from coord_data.inspection.numbers.edges import EdgeMaps, Sample
-from coord_data.inspection.numbers.meaning import Shift, is_impossible, is_tiny
+from coord_data.inspection.numbers.edges import EdgeMaps, Sample, is_inside
+from coord_data.inspection.numbers.laid_out import LaidOut, is_tiny
+from coord_data.inspection.numbers.meaning import Shift
 from coord_data.inspection.numbers.offsets import KINDS, Offset
+from coord_data.looking.engines import Execution, executed
 from coord_data.reading.read import read_by
 from coord_data.reading.rules import ReadingRules
 from coord_data.sources.read_as import ReadAs
@@ -68,18 +71,29 @@ def test_shift_along_one_side_is_told_without_the_other(x, y, words):
 
 
 def random_corners(rng, count):
-    low = rng.uniform(-0.1, 0.9, (count, 2))
-    return np.concatenate([low, low + rng.uniform(-0.02, 0.4, (count, 2))], axis=1) * rng.uniform(0.2, 1.1)
+    low = rng.uniform(0.02, 0.6, (count, 2))
+    boxes_N4 = np.concatenate([low, low + rng.uniform(0.01, 0.38, (count, 2))], axis=1) * rng.choice([0.35, 0.4, 1])
+    boxes_N4[rng.random(count) < 0.01] -= 1
+    return boxes_N4
+
+
+def is_possible(boxes_N4):
+    """Return whether 98 % of the boxes are inside, and 1 % of their ends reach beyond .35, of all boxes at once."""
+    return is_inside(boxes_N4).mean() >= 0.98 and np.quantile(boxes_N4[:, 2:], 0.99) >= 0.35
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_shifts_along_both_axes_are_possible_as_their_boxes_are(seed):
+def test_shifts_along_both_axes_are_possible_as_their_boxes_are(seed, monkeypatch):
+    monkeypatch.setattr(laid_out, "_AT_ONCE", 64)  # boxes are counted a range at a time
     rng = np.random.default_rng(seed)
     boxes_N4, unit_N2 = random_corners(rng, 200), rng.uniform(50, 200, (200, 2))
-    steps_x, steps_y = rng.uniform(-30, 30, 7).tolist(), rng.uniform(-30, 30, 5).tolist()
+    steps_x, steps_y = rng.uniform(-8, 8, 7).tolist(), rng.uniform(-8, 8, 5).tolist()
     shifts = [Shift(x, y, in_pixels=True) for x in steps_x for y in steps_y]
-    wanted = [not is_impossible(scan.shift_boxes(boxes_N4, shift, unit_N2)) for shift in shifts]
-    assert scan._are_possible(boxes_N4.T, steps_x, steps_y, unit_N2.T) == wanted
+    wanted = [is_possible(scan.shift_boxes(boxes_N4, shift, unit_N2)) for shift in shifts]
+    own = LaidOut(boxes_N4.__getitem__, 200)
+    assert scan._are_possible(own, unit_N2.__getitem__, steps_x, steps_y) == wanted
+    moved = (LaidOut(scan.shift_boxes(boxes_N4, shift, unit_N2).__getitem__, 200) for shift in shifts)
+    assert [not boxes.is_impossible for boxes in moved] == wanted
 
 
 @pytest.mark.parametrize("count", [1, 2, 50, 99, 100, 101, 1000])
@@ -87,7 +101,8 @@ def test_short_cut_of_the_quantile_is_exact(count):
     rng = np.random.default_rng(count)
     for _ in range(40):
         ends_N = rng.uniform(0, 1, count) * rng.uniform(0.3, 0.5)
-        assert is_tiny(ends_N, reach=0.35) == (float(np.quantile(ends_N, 0.99)) < 0.35)
+        ends = partial(np.array_split, ends_N, 3)
+        assert is_tiny(int((ends_N < 0.35).sum()), count, ends, 0.35) == (float(np.quantile(ends_N, 0.99)) < 0.35)
 
 
 @pytest.mark.slow
@@ -104,6 +119,17 @@ def test_some_stray_boxes_hide_no_fault_of_the_others(name, share):
     strayed: Draft = replace(planted, corners=tuple(map(with_strays, planted.corners)))
     found, _ = told_of_boxes(strayed)
     assert {code for code, finding in found.items() if finding.severity == "error"} == {name.partition(",")[0]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resized, .8", "shifted, 3 %"])
+def test_candidates_that_workers_share_give_the_same_findings(name, monkeypatch):
+    monkeypatch.setattr(scan, "_SHARED", 0)
+    draft, found = COCO[name](replace(shapes(40), coco=True)), []
+    for workers in (1, 2):
+        with executed(Execution(workers=workers)):
+            found.append(told_of_boxes(draft)[0])
+    assert found[0] == found[1] and name.partition(",")[0] in found[0]
 
 
 def test_keypoint_on_the_left_or_the_upper_edge_is_labelled(tmp_path):

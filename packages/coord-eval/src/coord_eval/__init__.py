@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
     from coord_eval.boxes.detections import Detections
     from coord_eval.boxes.ground_truth import GroundTruth
-    from coord_eval.boxes.scored_object import ScoredObject
     from coord_eval.calibration.calibration import Calibration, fit_calibration
     from coord_eval.comparison.compare import Comparison, compare
     from coord_eval.comparison.differences import Difference
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from coord_eval.intake.answers import AnswerSettings
     from coord_eval.intake.ground_truth import load_ground_truth
     from coord_eval.intake.joining import LabelSettings
-    from coord_eval.intake.objects import scored_objects
+    from coord_eval.intake.objects import ScoredObject, scored_objects
     from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.labelling.export import to_coco_results, to_fiftyone, to_supervision, write_exports
     from coord_eval.metrics.ceiling import oracle_predictions
@@ -59,8 +58,7 @@ _MODULES = {
     "coord_eval.resampling.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
     "coord_eval.metrics.coco_own": ("CocoParams",),
-    "coord_eval.boxes.scored_object": ("ScoredObject",),
-    "coord_eval.intake.objects": ("scored_objects",),
+    "coord_eval.intake.objects": ("ScoredObject", "scored_objects"),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
     "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
     "coord_eval.parse.parser": ("parse_answer",),

@@ -13,8 +13,7 @@ from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
-from coord_eval.fusion.columns import FusionRule
-from coord_eval.fusion.detections import fuse_detections, fusion_note
+from coord_eval.fusion.columns import FusionRule, fuse_detections, fusion_note
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth

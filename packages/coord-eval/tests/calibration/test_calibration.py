@@ -90,7 +90,7 @@ def test_category_with_enough_boxes_has_a_map_of_its_own():
     assert set(calibration.classes) == {"label 0"}
     own, common = calibration([0.6], ["label 0"]), calibration([0.6], ["label 1"])
     assert own != common == calibration([0.6])
-    objects = [ScoredObject(label, (0, 0, 1, 1), 0.6, ()) for label in ("label 0", "label 1")]
+    objects = [ScoredObject(label, (0, 0, 1, 1), (), (0, 0), score=0.6) for label in ("label 0", "label 1")]
     assert [o.score for o in calibration.apply(objects)] == [*own, *common]
 
 

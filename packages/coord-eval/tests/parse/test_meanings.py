@@ -178,6 +178,7 @@ SETTING_FORMS = (
     "label: ship\n{}:\n  x: {}\n  y: {}\nbbox: [400, 450, 600, 550]",
     "label: ship\nbbox: [400, 450, 600, 550]\n{}:\n  - {}\n  - {}",
     "ship: [400, 450, 600, 550], {}: [{}, {}]",
+    "<object><name>ship</name><{0}><x>{1}</x><y>{2}</y></{0}><bbox>400, 450, 600, 550</bbox></object>",
     "| label | bbox | {} |\n|--|--|--|\n| ship | [400, 450, 600, 550] | [{}, {}] |",
 )
 
@@ -190,6 +191,14 @@ def test_pair_that_moves_or_scales_a_box_is_that_of_the_box(form, name, unchange
     for numbers in ((100, 50), (unchanged, 50), (100, unchanged)):
         answer = parse_answer(form.format(name, *numbers), scale=1000)
         assert ([drop.reason for drop in answer.dropped], len(answer)) == (["other_unit"], 0), numbers
+
+
+@pytest.mark.parametrize("objects", ["ship: [400, 450, 600, 550]", '[{"label": "ship", "bbox": [400, 450, 600, 550]}]'])
+def test_origin_before_a_list_is_that_of_its_boxes(objects):
+    answer = parse_answer(f"origin: {{x: 0, y: 0}}\n{objects}", scale=1000)
+    assert ([item.desc for item in answer], answer.dropped) == (["ship"], ())
+    answer = parse_answer(f"origin: {{x: 100, y: 50}}\n{objects}", scale=1000)
+    assert ([*answer], "other_unit" in {drop.reason for drop in answer.dropped}) == ([], True)
 
 
 def test_origin_alone_is_a_point():
@@ -213,9 +222,13 @@ def test_confidence_is_read_in_every_spelling(key, value):
 
 @pytest.mark.parametrize("value", ["0,95", "95%", "95 %", ".95", "95", "[0.95]"])
 def test_confidence_in_lines_is_never_cut_short(value):
-    for text in (f"label: ship\nbbox: [1, 2, 30, 40]\nconfidence: {value}", f"ship [1, 2, 30, 40] conf={value}"):
-        (item,) = parse_answer(text)
-        assert (item.desc, item.score) == ("ship", 0.95)
+    texts = [f"label: ship\nbbox: [1, 2, 30, 40]\nconfidence: {value}", f"ship [1, 2, 30, 40] conf={value}"]
+    if value in ("95%", "95 %", ".95"):
+        texts += [f"ship: [1, 2, 30, 40] {value}", f"- ship [1, 2, 30, 40], {value}"]
+    for text in texts:
+        answer = parse_answer(text)
+        assert [(item.desc, item.score) for item in answer] == [("ship", 0.95)]
+        assert not answer.dropped
 
 
 @pytest.mark.parametrize("value", ["high", "NaN", "-", "null", "{ship: 0.9}"])

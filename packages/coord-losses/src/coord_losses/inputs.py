@@ -177,19 +177,9 @@ class TermInputs:
         Raises:
             TermError: if the function fails, or does not return one loss per element
         """
-        values = self._call(term)
-        shape, expected = getattr(values, "shape", None), self._num_elements(term)
-        if shape != (expected,):
-            raise TermError(
-                f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
-                f"{type(values).__name__ if shape is None else list(shape)}"
-            )
-        return LossTerm.of(values)
-
-    def _call(self, term: Term) -> Tensor:
         options = self.config.term_options.get(term.name, {})
         try:
-            return term.function(self, **options)
+            values = term.function(self, **options)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -199,11 +189,15 @@ class TermInputs:
                 f"term {term.name!r}{with_options} raises {type(error).__name__}: {error} "
                 f"({Path(frame.filename).name}, line {frame.lineno})"
             ) from error
-
-    def _num_elements(self, term: Term) -> int:
         num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
         sizes = {"text token": num_text, "token": num_text + num_coords, "object": len(self.batch.objects)}
-        return sizes.get(term.element, num_coords)
+        shape, expected = getattr(values, "shape", None), sizes.get(term.element, num_coords)
+        if shape != (expected,):
+            raise TermError(
+                f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
+                f"{type(values).__name__ if shape is None else list(shape)}"
+            )
+        return LossTerm.of(values)
 
 
 def needs_coord_logits(needs: set[Need]) -> bool:

@@ -66,18 +66,10 @@ def write_export(
     quiet: bool = False,
     verify: Callable[[Path], dict | None] | None = None,
 ) -> dict | None:
-    """Write a planned checkpoint to OUT.
+    """Write a planned checkpoint to OUT, in files of `max_shard_size` bytes or else as in the base.
 
-    Args:
-        export: the planned checkpoint
-        out: the folder to create
-        force: whether to replace an existing folder that an export wrote
-        max_shard_size: bytes of tensors per file; None keeps the base's files
-        quiet: whether to show no progress
-        verify: called with the finished folder before it becomes OUT; its result is recorded
-
-    Returns:
-        The result of `verify`.
+    `force` replaces an existing folder that an export wrote. `verify` is called with the finished folder
+    before it becomes OUT; its result is recorded and returned.
 
     Raises:
         InputError: if the disk does not have enough space

@@ -34,11 +34,7 @@ def model_class(config: dict) -> Any:
 
 
 def empty_model(base: StoredCheckpoint) -> Any:
-    """Build a checkpoint's model without weights, on torch's meta device.
-
-    Raises:
-        InputError: if this version of transformers does not support the model
-    """
+    """Build a checkpoint's model, if transformers supports it, without weights on torch's meta device."""
     import torch
     import transformers
 
@@ -118,11 +114,8 @@ def names_in_model(model: Any) -> Callable[[str], str]:
 def named_as_modules(base: StoredCheckpoint, model: Any = None) -> StoredCheckpoint:
     """Return the checkpoint with its `tensors` under their names in transformers' model.
 
-    Tensors that are combined in the model (such as single experts) keep their stored names.
-
-    Args:
-        base: the checkpoint
-        model: its model; None builds one without weights
+    Tensors that are combined in the model (such as single experts) keep their stored names. Without a `model`
+    one without weights is built.
     """
     name_of = names_in_model(empty_model(base) if model is None else model)
     names = {tensor.name: name_of(tensor.name) for file in base.files for tensor in file.tensors}

@@ -68,11 +68,7 @@ class TensorInfo(TensorKind):
     start: int
 
     def read(self, lo: int, hi: int) -> bytearray:
-        """Read the bytes of rows lo..hi-1.
-
-        Raises:
-            InputError: if the file became shorter after its header was read
-        """
+        """Read the bytes of rows lo..hi-1; an `InputError` if the file became shorter."""
         data = bytearray((hi - lo) * self.row_bytes)
         view, at = memoryview(data), self.start + lo * self.row_bytes
         with self.path.open("rb", buffering=0) as file:
@@ -144,11 +140,7 @@ def folder_name(folder: Path) -> str:
 
 
 def read_object(path: Path) -> dict:
-    """Read a JSON object.
-
-    Raises:
-        InputError: if the file cannot be read or does not contain one
-    """
+    """Read a JSON object; an `InputError` if the file cannot be read or does not contain one."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a JSON object, found {type(content).__name__}")

@@ -23,11 +23,7 @@ class ExportError(RunError):
 
 
 def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> None:
-    """Refuse an OUT that exists already or overlaps with the inputs.
-
-    Raises:
-        InputError: naming the reason
-    """
+    """Raise `InputError` for an OUT that exists already or overlaps with the inputs."""
     target = out.resolve()
     for folder in inputs:
         source = folder.resolve()
@@ -61,11 +57,7 @@ def _check_replaceable(out: Path) -> None:
 
 
 def check_space(out: Path, needed: int) -> None:
-    """Refuse an output that does not fit on the disk.
-
-    Raises:
-        InputError: with the needed and the free space
-    """
+    """Raise `InputError` with needed and free space for an output that does not fit on the disk."""
     free = shutil.disk_usage(out.resolve().parent).free
     if free < needed + _MARGIN:
         raise InputError(

@@ -46,12 +46,10 @@ class OutFile:
 def lay_out(
     base: StoredCheckpoint, recipes: dict[str, Recipe], max_shard_size: int | None = None
 ) -> tuple[OutFile, ...]:
-    """Distribute tensors over files as in the base, or anew if `max_shard_size` is given.
+    """Distribute tensors over files as in the base, or anew in files of `max_shard_size` bytes.
 
-    Args:
-        base: the checkpoint of the tensors; a file whose tensors keep dtype and shape keeps its header
-        recipes: all output tensors by name; new ones are added to the last file
-        max_shard_size: maximum bytes of tensors per file; a larger tensor gets its own file
+    A file whose tensors keep dtype and shape keeps its header; new tensors are added to the last file, and a
+    tensor above the limit gets its own file.
     """
     if max_shard_size is not None:
         shards = _split(recipes.values(), max_shard_size)

@@ -40,11 +40,6 @@ _INNER = (".base_layer", ".token_adapter", ".original_module", ".modules_to_save
 def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoint) -> dict:
     """Compare each tensor of an export with PEFT's, and the tensors that no adapter changes with the base's.
 
-    Args:
-        base: the base
-        adapter: its adapter
-        out: the export
-
     Returns:
         `compared`, the number of tensors that PEFT changes; `largest_error`, relative to the largest change of the same
         tensor; `vanished`, tensors whose change is lost by rounding to the checkpoint's dtype.
@@ -116,10 +111,7 @@ def _is_copy(before: TensorInfo, after: TensorInfo) -> bool:
 def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
     """Load a converted adapter with plain PEFT, and compare its trained rows with base plus offsets.
 
-    Args:
-        base: the base, with its tensors under their names in transformers' model
-        adapter: the adapter with offsets
-        vanilla: the converted adapter
+    The base has its tensors under their names in transformers' model.
 
     Returns:
         `compared`, the number of tensors that PEFT changes; `largest_error`, relative to a tensor's largest change.

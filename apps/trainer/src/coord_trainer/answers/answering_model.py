@@ -87,8 +87,6 @@ class AnsweringModel:
         names: Sequence[str] = (),
         labels: Sequence[str] = (),
         *,
-        views: str | Sequence[str] = (),
-        speed: str | None = None,
         calibrated: bool = True,
     ) -> AnsweringModel:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
@@ -101,20 +99,13 @@ class AnsweringModel:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
-        asked: dict[str, Any] = {} if speed is None else {"speed": speed}
-        if views:
-            asked["views"] = views.split(",") if isinstance(views, str) else list(views)
-        if asked:
-            values = resolved.model_dump(mode="json")
-            values["evaluation"] |= asked
-            resolved = check_run_config(values, "AnsweringModel.load", trains=False)
         from coord_trainer.answers.local import LocalEngine
         from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.model.checkpoint import open_checkpoint
 
         allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
-        check_speed(loaded, resolved)
+        check_speed(resolved, loaded.family)
         engine = LocalEngine(str(folder), loaded, resolved, 0)
         card = read_card(folder)
         names = tuple(names) or (card.names if card is not None else ())
@@ -150,11 +141,7 @@ class AnsweringModel:
         return replace(self, calibration=calibration, uncalibrated=lacks)
 
     def with_threshold(self, **asked: float | None) -> AnsweringModel:
-        """Return the detector with a least score, from one of `min_score`, `precision` and `recall`.
-
-        Raises:
-            InputError: see `Finish.with_threshold`
-        """
+        """Return the detector with a least score; see `Finish.with_threshold`."""
         return replace(self, threshold=self.finish.with_threshold(**asked).threshold)
 
     @property
@@ -167,12 +154,10 @@ class AnsweringModel:
         return Finish(section.views, question, self.calibration, self.threshold, section.decoding[0].boxes)
 
     def answers(self, images: Sequence[Image.Image], at_once: int | None = None) -> list[dict[str, Any]]:
-        """Return the answers to images and to their views.
+        """Return the answers to upright RGB images and to their views.
 
-        Args:
-            images: upright and RGB
-            at_once: number of images, views among them, that are answered together; None for that of the images, but
-                at least 8
+        `at_once` images, views among them, are answered together; by default as many as there are, but at
+        least 8.
         """
         if not images:
             return []
@@ -201,12 +186,9 @@ class AnsweringModel:
     def asking(
         self, prompt: str | None = None, labels: Sequence[str] | None = None, views: Sequence[str] | None = None
     ) -> AnsweringModel:
-        """Return the model with another prompt, other labels or other views.
+        """Return the model with another prompt, other labels or other views; None keeps those that it has.
 
-        Args:
-            prompt: the user's message; None keeps the present one
-            labels: the only labels allowed in answers; an empty list removes the limit, None keeps it
-            views: further views of each image, with their calibration; None keeps the present ones
+        Views come with their calibration; an empty list of labels removes the limit.
 
         Raises:
             InputError: if prompt or labels of a served model are to change, or prompt, labels or views are invalid
@@ -234,11 +216,7 @@ class AnsweringModel:
 
 
 def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels sorted and without duplicates.
-
-    Raises:
-        InputError: if a label cannot be part of an answer
-    """
+    """Return the labels sorted and once each; an `InputError` for one that cannot be part of an answer."""
     if isinstance(labels, str):
         raise InputError(f"labels: expected a list of labels, found the text {labels!r}; put it into a list")
     for label in labels:

@@ -39,14 +39,8 @@ def predict_images(
     """Generate answers to `images` with every decoding that `config` names; returns the number of images.
 
     The first decoding's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
-    call continues what an interrupted one left unfinished. Every rank answers its share; the first one writes.
-
-    Args:
-        config: of the run
-        checkpoint: its folder
-        images: the images
-        out: file of the answers
-        threshold: arguments of `Finish.with_threshold`: the least score, or what it is to give; None keeps all boxes
+    call continues what an interrupted one left unfinished. Every rank answers its share; the first one
+    writes. `threshold` has arguments of `Finish.with_threshold`; None keeps all boxes.
 
     Raises:
         InputError: the model is not calibrated for a decoding, and `threshold` asks for a precision or recall
@@ -58,7 +52,7 @@ def predict_images(
             all_ranks_done("answers")
         return 0
     opened = open_checkpoint(checkpoint, config)
-    check_speed(opened, config)
+    check_speed(config, opened.family)
     limit = config.evaluation.max_new_tokens or token_limit(config, opened.processor.tokenizer, images.words)
     detectors = {
         decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint))
@@ -88,15 +82,7 @@ def predict_images(
 def depends_on(
     checkpoint: Path, digest: str, opened: LoadedCheckpoint, detector: AnsweringModel, limit: int
 ) -> dict[str, Any]:
-    """Return all that the answers of a checkpoint depend on; unfinished answers under other values are not kept.
-
-    Args:
-        checkpoint: its folder
-        digest: of the images
-        opened: the loaded checkpoint
-        detector: what answers, with the settings of one decoding
-        limit: the longest answer in tokens
-    """
+    """Return all that a checkpoint's answers depend on; unfinished ones under other values are not kept."""
     config, question = detector.config, detector.finish.question
     section = config.evaluation
     return {
@@ -115,16 +101,7 @@ def depends_on(
 def detector_of(
     opened: LoadedCheckpoint, config: RunConfig, images: ImageSet, decoding: Decoding, limit: int, name: str = ""
 ) -> AnsweringModel:
-    """Return what answers the images of a set with one decoding.
-
-    Args:
-        opened: the model
-        config: of the run
-        images: the set, whose classes or words are the labels that views ask for
-        decoding: one of the configuration
-        limit: the longest answer in tokens
-        name: of the model
-    """
+    """Return what answers a set with one decoding; its classes or words are the labels that views ask for."""
     section = config.evaluation.model_copy(update={"decoding": (decoding,)})
     config = config.model_copy(update={"evaluation": section})
     names = images.words if decoding.grammar == "names" else frozenset()

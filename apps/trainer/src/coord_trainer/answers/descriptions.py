@@ -11,11 +11,7 @@ def description_fields(
 ) -> dict[str, list[Any]]:
     """Return the fields of a prediction on the description after each start marker, even of malformed objects.
 
-    Args:
-        tokens: of the answer, as ids or as texts
-        log_p: of each token
-        markers: of objects, in the same form
-        coordinates: all coordinate tokens, likewise
+    All tokens are ids or all are texts.
     """
     found: list[list[float]] = []
     is_open = False

@@ -32,11 +32,7 @@ _DRAWN_IMAGES = 4
 class SubsetScorer:
     """Generates answers with the run's first decoding, and scores them as the finished run is scored.
 
-    Args:
-        config: of the run
-        images: the images scored after training; the subset is spread evenly over them
-        processor: of the model
-        vocab: the tokenizer's coordinate tokens
+    The subset is spread evenly over the images that are scored after training.
     """
 
     def __init__(self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None) -> None:
@@ -89,14 +85,10 @@ class SubsetScorer:
 
 
 class AnswerSchedule(TrainerCallback):
-    """Requests scores every few steps and at the last step; saves the best checkpoint, and stops if AP no longer rises.
+    """Requests scores every few steps and at the last one, and saves the best checkpoint.
 
-    It has to precede callbacks that cancel an evaluation.
-
-    Args:
-        scorer: generates and scores the answers
-        every: steps between two measurements
-        patience: number of consecutive measurements without a higher AP until training stops; None never stops
+    It has to precede callbacks that cancel an evaluation. After `patience` measurements in a row without a
+    higher AP training stops; None never stops it.
 
     Attributes:
         due: whether the next evaluation scores answers

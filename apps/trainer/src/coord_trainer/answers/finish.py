@@ -96,10 +96,8 @@ class Finish:
     ) -> tuple[list[ScoredObject], dict[str, int], dict[str, Any]]:
         """Return the objects of a record, the pieces of its answers that were dropped, and what was fused.
 
-        Args:
-            record: the answer to an image, with those to its views under `views`
-            labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
-            options: arguments of `coord_eval.scored_objects`
+        The record has the answers to views under `views`. Objects with other labels than `labels`, if any,
+        are dropped as `other_label`; `options` are arguments of `coord_eval.scored_objects`.
         """
         read = self._read(record, labels, options)
         seen = self._in_image(record, read)
@@ -247,11 +245,7 @@ class Finish:
 
 
 def asked_threshold(min_score: float | None, precision: float | None, recall: float | None) -> tuple[str, float] | None:
-    """Return name and value of the threshold that is asked for; None if none is.
-
-    Raises:
-        InputError: several are, or the value is none
-    """
+    """Return name and value of the threshold asked for; an `InputError` for several, or a wrong value."""
     given = {"min_score": min_score, "precision": precision, "recall": recall}
     named = [(name, value) for name, value in given.items() if value is not None]
     if len(named) > 1:

@@ -36,21 +36,12 @@ def answer_images(
     pixels: float = 1.0,
     speed: str = "plain",
 ) -> list[dict[str, Any]]:
-    """Generate answers to a batch of images; returns text, finish reason and probabilities of each.
+    """Generate answers to upright RGB images; returns text, finish reason and probabilities of each.
 
-    For each coordinate token the records also hold `coord_spread` and `coord_mass`, the total probability of all
-    coordinate tokens (see `StepRecorder`).
-
-    Args:
-        checkpoint: the model
-        images: upright and RGB
-        data: prompt and markers
-        decoding: how to decode
-        max_new_tokens: see `token_limit`
-        names: the only allowed descriptions, if the decoding limits them
-        prompt: the user's message, None for that of `data`
-        pixels: factor of the processor's limits on the size of an image
-        speed: `plain` generates a token at a time; see `evaluation.speed`
+    For each coordinate token the records also hold `coord_spread` and `coord_mass`, the total probability of
+    all coordinate tokens (see `StepRecorder`). `names` are the only allowed descriptions, if the decoding
+    limits them; `prompt` is asked in place of that of `data`; `pixels` is a factor of the processor's limits
+    on the size of an image.
 
     Raises:
         InputError: the decoding limits names and there are none, or the model cannot be decoded with this speed.
@@ -90,16 +81,7 @@ def grammar_of(
     max_new_tokens: int,
     names: set[str] | None = None,
 ) -> LogitsProcessor | None:
-    """Return the logits processor of one batch that keeps answers to a grammar; None for the grammar `none`.
-
-    Args:
-        tokenizer: of the checkpoint
-        data: markers, style, geometry and number of objects
-        grammar: `none`, `markers` or `names`
-        prompt_length: tokens before the answers
-        max_new_tokens: of an answer
-        names: the only allowed descriptions, for `names`
-    """
+    """Return the logits processor of a batch that keeps answers to a grammar; None for the grammar `none`."""
     if grammar == "none":
         return None
     allowed = names if grammar == "names" else None
@@ -129,14 +111,7 @@ def answer_record(
     statistics: dict[str, list[Any]],
     marker_ids: tuple[int, ...] | None,
 ) -> dict[str, Any]:
-    """Return text, finish reason, and the statistics of each coordinate and description, of an answer.
-
-    Args:
-        checkpoint: the model
-        ids: the answer's tokens
-        statistics: of each token, by name; see `StepRecorder.read`
-        marker_ids: of the markers; None if answers have none
-    """
+    """Return text, finish reason, and the statistics of `StepRecorder` of each coordinate and description."""
     tokenizer = checkpoint.processor.tokenizer
     stopped = tokenizer.eos_token_id in ids
     ids = list(ids[: ids.index(tokenizer.eos_token_id)]) if stopped else list(ids)

@@ -13,11 +13,7 @@ from coord_eval import ImageError, decode_image, to_rgb
 
 
 def open_image(image: Any) -> Image.Image:
-    """Return an image upright and in RGB.
-
-    Raises:
-        InputError: if it cannot be decoded, or has a type that is not an image
-    """
+    """Return an image upright and in RGB; an `InputError` for what is no image or cannot be decoded."""
     check_image(image)
     if isinstance(image, str | Path):
         try:

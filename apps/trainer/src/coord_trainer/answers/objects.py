@@ -254,11 +254,7 @@ class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
 
 
 def needed(module: str) -> Any:
-    """Return a module of another library.
-
-    Raises:
-        InputError: if it is not installed
-    """
+    """Return a module of another library; an `InputError` if it is not installed."""
     try:
         return import_module(module)
     except ImportError:
@@ -272,14 +268,11 @@ def read_objects(
     finish: Finish | None = None,
     **options: Any,
 ) -> ImageDetections:
-    """Return the objects of one record of predictions.jsonl.
+    """Return the objects of a record of predictions.jsonl, as generated bins if it has no distributions.
 
-    Args:
-        record: a record with `text`, `width` and `height`; without distributions its boxes are the generated bins
-        image: the image, kept for drawing
-        labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
-        finish: how views are fused, and scores calibrated and compared with a threshold; None for none of it
-        options: arguments of `coord_eval.scored_objects`
+    Objects with other labels than `labels`, if any, are dropped as `other_label`. `finish` says how views are
+    fused, and scores calibrated and compared with a threshold; `options` are arguments of
+    `coord_eval.scored_objects`.
     """
     finish = finish or Finish()
     scored, dropped, fused = finish.objects(record, labels, **options)

@@ -36,13 +36,10 @@ NEARLY_UNIFORM = "images of more than 8 bits that nearly become uniform in 8; co
 
 @dataclass(frozen=True)
 class ImageSource:
-    """One image to answer.
+    """One image to answer, `held` if it was generated.
 
-    Attributes:
-        path: the image file
-        name: the path relative to the root of all images, as written to predictions.jsonl
-        image_id: the id in the annotations, None if they have none; without annotations the name
-        held: the image itself if it was generated
+    Its name is the path relative to the root of all images, as predictions.jsonl has it, and its id too
+    without annotations.
     """
 
     path: Path
@@ -87,16 +84,8 @@ def answer_into(
 ) -> tuple[list[Record], int]:
     """Answer the images that have no answer in a file yet, each rank its share; see `RecordFile.fill`.
 
-    Args:
-        file: of the answers
-        detector: the model
-        sources: the images, of which equal ones are answered once
-        batch: images in a batch
-        raw: see `prediction_records`
-        title: of the progress bar
-
-    Returns:
-        A record for each image, and how many were made; nothing on the other ranks.
+    Equal sources are answered once. Returns a record for each image, and how many were made; nothing on the
+    other ranks.
     """
     names = [source.name for source in sources]
     work = lambda places: prediction_records(detector, [sources[place] for place in places], batch, raw)  # noqa: E731
@@ -108,13 +97,10 @@ def answer_into(
 def prediction_records(
     detector: AnsweringModel, sources: Sequence[ImageSource], batch: int, raw: bool = False
 ) -> Iterator[list[Record]]:
-    """Yield lists of records as they are generated, one record for each image; failures have `finish_reason` "error".
+    """Yield lists of records as they are generated; failures have `finish_reason` "error".
 
-    Args:
-        detector: the model
-        sources: the images, without duplicates
-        batch: images in a batch; ignored by an engine with concurrent requests, which takes single images
-        raw: leave out the objects, for a reader that parses the answers, and the size and time of the files
+    An engine with concurrent requests takes single images and ignores `batch`. `raw` leaves out the objects,
+    for a reader that parses the answers, and the size and time of the files.
     """
     if concurrency := detector.engine.concurrency:
         one = partial(_records, detector, batch=1, raw=raw)

@@ -82,14 +82,10 @@ class RecordFile:
     def fill(
         self, keys: Sequence[Any], work: Callable[[list[int]], Iterable[Sequence[Record]]], title: str = "answering"
     ) -> tuple[list[Record], int]:
-        """Append a record for each key that has none; returns those of all keys, in their order, and how many are new.
+        """Append a record for each key that has none; returns those of all keys, and how many are new.
 
-        Every rank has to call it after the first one has written its file. The other ranks return nothing.
-
-        Args:
-            keys: of all records; of equal ones, one is made
-            work: yields the records of the keys at some places, as soon as they are made
-            title: of the progress bar
+        `work` yields the records of the keys at some places, as soon as they are made. Every rank has to call
+        it after the first one has written its file. The other ranks return nothing.
         """
         places = {key: place for place, key in reversed(list(enumerate(keys)))}
         unique = list(dict.fromkeys(keys))
@@ -143,12 +139,10 @@ class RecordFile:
 
 
 def begin(path: Path, depends_on: Mapping[str, Any], key: str = "image") -> RecordFile:
-    """Return `path.part`, whose records an earlier call may have begun; `discard` removes it once `path` is written.
+    """Return `path.part`, whose records an earlier call may have begun; `discard` removes it in the end.
 
-    Args:
-        path: of the complete records
-        depends_on: what the records depend on; a part that was begun with other values is deleted
-        key: the field of a record that holds its key
+    A part that was begun with other values of `depends_on` is deleted; `key` is the field that holds a
+    record's key.
     """
     file = RecordFile(path.with_name(f"{path.name}.part"), key)
     with first_rank_first("records"):
@@ -188,11 +182,7 @@ def json_line(record: Mapping[str, Any]) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder of results if it is missing.
-
-    Raises:
-        InputError: a file has its name, or the name of a folder around it
-    """
+    """Create a folder of results if it is missing; an `InputError` if a file is in its place."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

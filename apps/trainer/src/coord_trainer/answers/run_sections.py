@@ -29,9 +29,8 @@ def trained_keys(config: RunConfig) -> set[str]:
 def run_sections(folder: Path, trained: Collection[str] | None = None) -> list[ReportSection]:
     """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json.
 
-    Args:
-        folder: the run folder
-        trained: the terms with a weight, see `trained_keys`; None for all that are logged
+    The curves are of the terms that have a weight, `trained` (see `trained_keys`); None shows all that are
+    logged.
     """
     sections = []
     metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"

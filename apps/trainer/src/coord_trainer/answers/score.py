@@ -32,13 +32,8 @@ def evaluate_checkpoint(
 ) -> Evaluation | None:
     """Generate and score a checkpoint's answers; writes predictions, evaluation.json and report.html to `out`.
 
-    The folder is new, or that of an unfinished evaluation, which is then resumed. The first rank scores.
-
-    Args:
-        config: of the evaluation
-        checkpoint: its folder
-        out: the folder of what is written
-        threshold: see `predict_images`
+    The folder is new, or that of an unfinished evaluation, which is then resumed. The first rank scores. For
+    `threshold` see `predict_images`.
 
     Raises:
         InputError: there is no checkpoint, the data is faulty, or the threshold cannot be reached.

@@ -17,11 +17,8 @@ _NAME_TOKENS = 12
 def token_limit(config: RunConfig, tokenizer: Any, names: Iterable[str], of_run: bool = True) -> int:
     """Return the longest allowed answer in tokens: `data.max_objects` objects with the longest name.
 
-    Args:
-        config: prompt, markers and number of objects
-        tokenizer: of the checkpoint, of transformers or tokenizers
-        names: the known names; if there are none, 12 tokens are allowed for a name
-        of_run: whether the images are those of the run, which never generates more than `data.shapes.max_objects`
+    12 tokens are allowed for a name if none is known. A run (`of_run`) never generates more than
+    `data.shapes.max_objects`.
     """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
     # Measured on an object with a box; `further` is what a shape with more than four coordinates adds.

@@ -27,11 +27,8 @@ _PREVENTING = ("conflicting_boxes",)
 def memorising_verdict(config: RunConfig, evaluation: Evaluation, folder: Path, beyond_cap: int) -> str:
     """Return the verdict on an evaluation of the training images in one line: reached, or not reached, because.
 
-    Args:
-        config: of the run
-        evaluation: the scores of the training images
-        folder: the run folder, of which findings.json, metrics.jsonl and manifest.json are read where they exist
-        beyond_cap: number of objects beyond `data.max_objects`
+    Of the run folder findings.json, metrics.jsonl and manifest.json are read where they exist; `beyond_cap`
+    is the number of objects beyond `data.max_objects`.
     """
     scores = evaluation.shapes or {**evaluation.coco, "ceiling": evaluation.ceiling}
     ceiling = scores["ceiling"].get("AP")

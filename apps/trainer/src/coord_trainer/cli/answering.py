@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from coord_codec import InputError
 from coord_trainer.answers.resumable_file import unfinished
+from coord_trainer.answers.served.request import Request
 from coord_trainer.checkpoints import CARD_FILE
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
@@ -28,11 +29,9 @@ from coord_trainer.cli.options import (
     must_not_exist,
     print_scores,
     resolve_config,
+    with_options_of,
 )
 from coord_trainer.console import say
-
-Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat")}, type=str)
-_LONGEST_REQUEST = 86400
 
 
 @app.command()
@@ -72,6 +71,7 @@ def evaluate(
 
 
 @app.command()
+@with_options_of(Request)
 def predict(
     words: Annotated[
         list[str],
@@ -84,96 +84,40 @@ def predict(
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option("--out", help="The folder of the answers; a second call continues it.")],
     config: ConfigFile = None,
-    images: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The folder of the images of annotations, or its address.")
-    ] = None,
-    endpoint: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="Use an OpenAI-compatible server, for example http://localhost:8000/v1; repeated, several servers of "
-            "the model share the images.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--model", "--name", help="The model's name on the server of --endpoint.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Number of concurrent requests; 8 for each server if not given.")
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=1, help="Time limit of a request in seconds; 300 if not given.")
-    ] = None,
-    export: Annotated[
-        list[Form] | None, typer.Option(help="Also write annotations for a labelling tool; may be repeated.")
-    ] = None,
-    image_prefix: Annotated[
-        str, typer.Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
-    ] = "",
-    label: Annotated[
-        list[str] | None, typer.Option(help="An allowed label; all others are excluded; may be repeated.")
-    ] = None,
-    grammar: Annotated[
-        Literal["vllm", "sglang"] | None,
-        typer.Option(
-            help="Constrain the server of --endpoint to well-formed answers, in the syntax of vllm or sglang."
-        ),
-    ] = None,
     views: Views = None,
     speed: Speed = None,
     min_score: MinScore = None,
     precision: Precision = None,
     recall: Recall = None,
-    force: Annotated[bool, typer.Option("--force", help="Delete the answers in --out and start anew.")] = False,
-    draw: Annotated[bool, typer.Option(help="Draw the images and write index.html.")] = True,
     strict: Strict = False,
+    **options: Any,
 ) -> None:
     """Find objects in images with a trained model (inference): boxes, drawn images and a page in the folder --out.
 
     Example: uv run apps/trainer predict runs/a photos --out found
     """
-    from coord_trainer.answers.detect.arguments import as_setting, check_options, read_settings, split_words
+    from coord_trainer.answers.detect.arguments import as_setting, check_request, read_settings, split_words
     from coord_trainer.answers.finish import asked_threshold
 
-    model, sources, settings = split_words(words, bool(endpoint))
-    settings += as_setting(views, speed)
+    # What needs no model: words, options, settings and labels.
+    served = bool(options["endpoints"])
+    model, sources, settings = split_words(words, served)
     asked_threshold(min_score, precision, recall)
-    served = {"--model": name, "--concurrency": concurrency, "--timeout": timeout, "--grammar": grammar}
-    check_options(sources, bool(endpoint), [word for word, value in served.items() if value is not None])
-    if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
-        raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
-    resolved = read_settings(config, settings, bool(endpoint))
+    threshold = {"min_score": min_score, "precision": precision, "recall": recall}
+    request = Request(model, sources, strict=strict, threshold=threshold, **options)
+    check_request(request)
+    resolved = read_settings(config, [*settings, *as_setting(views, speed)], served)
     from coord_trainer.answers.answering_model import check_labels
     from coord_trainer.checkpoints import locate_model
 
-    labels = check_labels(label or ())
-    if not endpoint:
+    request = replace(request, labels=check_labels(request.labels))
+    if not served:
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
     from coord_trainer.answers.detect.command import answer_request
-    from coord_trainer.answers.served.request import Request
 
-    request = Request(
-        model,
-        sources,
-        out,
-        images=images,
-        endpoints=tuple(endpoint or ()),
-        served_name=name,
-        concurrency=concurrency or 8 * max(len(endpoint or ()), 1),
-        timeout=timeout or 300.0,
-        exports=tuple(dict.fromkeys(form.value for form in export or ())),
-        image_prefix=image_prefix,
-        labels=labels,
-        server=grammar,
-        force=force,
-        draw=draw,
-        strict=strict,
-        threshold={"min_score": min_score, "precision": precision, "recall": recall},
-    )
     answer_request(request, resolved)
 
 

@@ -70,11 +70,7 @@ def inspect(
 
 
 def _split_words(words: Sequence[str], images: Path | None, model: str | None) -> list[str]:
-    """Return `section.key=value` words; any other word names the data.
-
-    Raises:
-        InputError: the words name several data sets.
-    """
+    """Return `section.key=value` words, and the data set that any other word names; several are refused."""
     from coord_data.inspection.find_data import TRAIN, find_data, other_split
 
     # A Path raises for words that are too long for any file.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
@@ -58,6 +61,26 @@ Precision = Annotated[
     float | None, typer.Option(help="Keep the boxes with this precision, of a model that `calibrate` has calibrated.")
 ]
 Recall = Annotated[float | None, typer.Option(help="Keep the boxes with this recall, likewise.")]
+
+
+def with_options_of(record: type) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command, in place of its `**options`, those that the fields of a record state."""
+    hints = get_type_hints(record, include_extras=True)
+    stated = [
+        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in fields(record)
+        if get_origin(hints[one.name]) is Annotated
+    ]
+    stated = [one if one.default is not MISSING else one.replace(default=Parameter.empty) for one in stated]
+
+    def decorate(command: Any) -> Any:
+        (words, *own, _) = signature(command, eval_str=True).parameters.values()
+        taken = [words, *stated, *own]
+        command.__signature__ = Signature(taken)
+        command.__annotations__ = {one.name: one.annotation for one in taken}
+        return command
+
+    return decorate
 
 
 def resolve_config(

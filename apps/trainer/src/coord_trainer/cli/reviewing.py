@@ -9,7 +9,7 @@ import typer
 
 from coord_codec import InputError, geometry_of
 from coord_codec.counts import counted
-from coord_trainer.cli.answering import Form
+from coord_trainer.answers.served.request import Form
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, Strict, Views, load_libraries
 from coord_trainer.console import say

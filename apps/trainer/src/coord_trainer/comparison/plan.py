@@ -20,11 +20,9 @@ generated from the checkpoint of the finished run."""
 
 @dataclass(frozen=True)
 class LossGroup:
-    """One configuration of the comparison.
+    """One configuration of the comparison, resolved without seed and folder.
 
-    Attributes:
-        name: the config's file name, followed by the variant's name in a sweep.
-        config: resolved, without seed and folder.
+    Its name is that of the file, in a sweep followed by that of the variant.
     """
 
     name: str
@@ -42,11 +40,7 @@ class PlannedRun:
 
 
 def default_base(files: Sequence[Path]) -> Path:
-    """Return the base config of the generated shapes: `base/shapes.yaml` beside the configs' folder, or in `configs`.
-
-    Raises:
-        InputError: it is in neither folder.
-    """
+    """Return the base config of the generated shapes, beside the configs' folder or in `configs`."""
     beside = [file.parent.parent / "base" / "shapes.yaml" for file in files[:1]]
     for candidate in (*beside, Path("configs/base/shapes.yaml")):
         if candidate.is_file():
@@ -59,11 +53,8 @@ def plan_groups(
 ) -> list[LossGroup]:
     """Resolve every config, including the variants of a sweep.
 
-    Args:
-        files: a config per group
-        base: the base config that all of them override
-        overrides: `section.key=value` words for all of them
-        sweep: YAML: config name -> variant name -> words; a named config is replaced by its variants
+    The file `base` is what all of them override. A sweep is YAML, config name -> variant name -> words: a
+    named config is replaced by its variants.
 
     Raises:
         InputError: a config does not resolve, two groups have the same name, or a sweep names none of the configs.

@@ -53,21 +53,11 @@ def compare_configs(
     resamples: int,
     dry_run: bool,
 ) -> Path | None:
-    """Carry out a comparison, or print its plan; returns the path of its page.
+    """Carry out a comparison, or print its plan (`dry_run`); returns the path of its page.
 
-    Groups are compared under each decoding that they name. The page of the first decoding lies in `out`, those of the
-    others in `out/decodings/NAME`.
-
-    Args:
-        files: a config per group
-        overrides: `section.key=value` words for all of them
-        seeds: each group is trained with each of them
-        base: the base config that all of them override
-        sweep: variants of some of them
-        out: folder of the comparison; finished runs there are kept
-        jobs: number of runs in parallel, with one thread each if there is more than one
-        resamples: number of resamples of the images for intervals
-        dry_run: resolve and print everything, write nothing
+    Each group, a config of `files` or its variants in `sweep`, is trained with each of the seeds, `jobs` runs
+    at a time; finished runs in `out` are kept. Groups are compared under each decoding that they name. The
+    page of the first decoding lies in `out`, those of the others in `out/decodings/NAME`.
 
     Raises:
         InputError: configs do not resolve or cannot be compared.
@@ -216,9 +206,7 @@ def _to_train(runs: Sequence[PlannedRun], digests: dict[str, str]) -> list[Plann
 def why_not_kept(run: PlannedRun, digests: dict[str, str] | None) -> str | None:
     """Return the reason why a run has to be trained; None if its folder holds exactly this run, finished.
 
-    Args:
-        run: the planned run
-        digests: of the data as it is now, by set; None skips this check
+    `digests` are those of the data as it is now, by set; None skips this check.
     """
     manifest, config = run.folder / "manifest.json", run.folder / "config.yaml"
     if not manifest.is_file() or not config.is_file():

@@ -11,12 +11,9 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True)
 class Rule:
-    """Settings that contradict each other.
+    """Settings that contradict each other, `keys`: `when` says whether a configuration has the contradiction.
 
-    Attributes:
-        when: whether a configuration has the contradiction
-        keys: dotted names of the settings that contradict each other
-        because: the reason, and what to change
+    `because` has the reason, and what to change.
     """
 
     when: Callable[[Any], bool]

@@ -154,11 +154,7 @@ _ENDS = ("max_steps", "num_train_epochs")
 
 
 def _override(earlier: DictConfig, later: dict[str, Any], source: str) -> DictConfig:
-    """Return settings that are overridden by those of a later file or word.
-
-    Raises:
-        InputError: they cannot be merged; the message names the source of the later ones.
-    """
+    """Return settings overridden by those of a later file or word, which an error names."""
     try:
         settings = OmegaConf.create(later)
         decodings = [OmegaConf.select(part, "evaluation.decoding") for part in (earlier, settings)]
@@ -239,11 +235,7 @@ def _paths(model: Any, prefix: str = "") -> Iterator[str]:
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the contents of a YAML file.
-
-    Raises:
-        InputError: the file cannot be read, is not valid YAML, or states a key twice.
-    """
+    """Return the contents of a YAML file; an `InputError` if it is not valid or states a key twice."""
     try:
         return OmegaConf.to_container(OmegaConf.create(read_text(file)))
     except (yaml.YAMLError, OmegaConfBaseException) as error:

@@ -205,8 +205,13 @@ class DataSection(Section, ReadingRules):
         own_settings = {name: getattr(source, name) for name in shared if getattr(source, name) is not None}
         return self.model_copy(update={"sources": (), "images": None, **own_settings})
 
+    def of_heldout(self) -> DataSection:
+        """Return the section of the held-out set, which is read whole and not augmented."""
+        files = {"annotations": self.heldout_annotations, "images": self.heldout_images}
+        return self.model_copy(update={**files, "limit": None, "augment": AugmentConfig()})
+
     @model_validator(mode="after")
-    def _one_form(self) -> DataSection:
+    def _settings_agree(self) -> DataSection:
         if self.sources and (self.annotations is not None or self.images is not None):
             key = "annotations" if self.annotations is not None else "images"
             raise ValueError(f"data.sources and data.{key} are both given: name it within a source, or leave one out")
@@ -214,10 +219,6 @@ class DataSection(Section, ReadingRules):
         if any(has_weight) and not all(has_weight):
             number = has_weight.index(False)
             raise ValueError(f"data.sources.{number}.weight: give every source a weight or none, found none here")
-        return self
-
-    @model_validator(mode="after")
-    def _pairs(self) -> DataSection:
         _in_order("data.min_pixels", self.min_pixels, "data.max_pixels", self.max_pixels)
         for prefix in ("", "heldout_"):
             annotations, images = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")

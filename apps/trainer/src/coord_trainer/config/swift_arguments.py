@@ -3,19 +3,17 @@
 A row holds the `names` of arguments that are alike: their `type` as in ms-swift (`?` if null is allowed), `values`
 (`a, b` for choices, `1..` and `0..1` for ranges that include their ends, `>0` and `..<1` for ranges that do not, `or`
 for an exception), `needs`, the setting without which they have no effect, and what they require to `act` besides a
-CPU. All others are in `refused_arguments.py`. Tests compare names, types and choices with the installed ms-swift.
+CPU. All others are in `refused_arguments.tsv`. Tests compare names, types and choices with the installed ms-swift.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 from coord_codec.files import read_json
 from coord_trainer.config.refused_arguments import refusal
 from coord_trainer.config.rules import Rule
+from coord_trainer.config.tables import read_table
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """Names of ms-swift's DeepSpeed configurations."""
@@ -69,15 +68,7 @@ _SIZE = re.compile(r"\d+(\.\d+)?([KMGT]i?B)")
 
 @dataclass(frozen=True)
 class SwiftArgument:
-    """An argument that is passed to ms-swift and takes effect.
-
-    Attributes:
-        name: in ms-swift.
-        type: names of Python types, `|` between alternatives, `?` at the end if null is allowed.
-        values: choices or range; empty if every value of the type is allowed.
-        needs: `name` or `name=value`, without which it has no effect.
-        acts: where it takes effect, if a CPU is not enough; arguments without this have a test that shows their effect.
-    """
+    """An argument that is passed to ms-swift and takes effect: a row of the table, see above."""
 
     name: str
     type: str
@@ -100,11 +91,7 @@ class SwiftArgument:
         return " or ".join(kinds) + (f" ({self.values})" if self.values else "")
 
     def read(self, value: Any) -> Any:
-        """Convert `value` to the argument's type.
-
-        Raises:
-            ValueError: it is of another type, or not an allowed value.
-        """
+        """Convert `value` to the argument's type; a `ValueError` if it has another, or is not allowed."""
         kinds = self.type.rstrip("?").split("|")
         if kinds == ["list"] and isinstance(value, str):
             value = [value]
@@ -137,17 +124,14 @@ class SwiftArgument:
 @cache
 def argument_table() -> Mapping[str, SwiftArgument]:
     """Return every forwarded argument of ms-swift's SFT by name."""
-    text = (files(__package__) / "swift_arguments.tsv").read_text(encoding="utf-8")
-    rows = csv.reader(text.splitlines()[1:], delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = read_table("swift_arguments.tsv")
     return {name: SwiftArgument(name, *rest) for names, *rest in rows for name in names.split()}
 
 
 def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[str, Any]:
-    """Return `training:` with every value converted to its argument's type; null leaves a setting at its default.
+    """Return `training:` with every value in its argument's type; null leaves a setting at its default.
 
-    Args:
-        given: the section
-        offsets: whether `custom.coord_offset.enabled` is set, which makes LoRA the default
+    `offsets` (`custom.coord_offset.enabled`) make LoRA the default.
 
     Raises:
         ValueError: an argument is unknown, owned, refused, of the wrong type, not an allowed value or without effect;
@@ -156,10 +140,15 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
     values: dict[str, Any] = {}
     problems: list[str] = []
     for name, value in given.items():
-        if value is None and (name in argument_table() or refusal(name)):
+        argument, reason = argument_table().get(name), refusal(name)
+        if value is None and (argument or reason):
+            continue
+        if argument is None:
+            unknown = f"is not an argument of ms-swift's SFT{did_you_mean(name, argument_table())}"
+            problems.append(f"training.{name} {reason or unknown}")
             continue
         try:
-            values[name] = _forwarded(name).read(value)
+            values[name] = argument.read(value)
         except ValueError as error:
             problems.append(str(error))
     problems = problems or _contradictions(values, _DEFAULTS | ({"tuner_type": "lora"} if offsets else {}))
@@ -217,16 +206,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _forwarded(name: str) -> SwiftArgument:
-    row = argument_table().get(name)
-    if row is not None:
-        return row
-    if reason := refusal(name):
-        raise ValueError(f"training.{name} {reason}")
-    hint = did_you_mean(name, argument_table())
-    raise ValueError(f"training.{name} is not an argument of ms-swift's SFT{hint}")
-
-
 def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
     """Return a message for each setting without effect, and for each combination that would stop the run later."""
     problems = []
@@ -280,7 +259,15 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
     size = values.get("max_shard_size")
     if size is not None and not _SIZE.fullmatch(size):
         problems.append(f"training.max_shard_size: expected a size such as 5GB or 500MB, found {size!r}")
-    return [*problems, *_scheduler(settings), *_deepspeed(values.get("deepspeed")), *_missing_packages(values)]
+    problems += _scheduler(settings)
+    sharding = values.get("deepspeed")
+    named = isinstance(sharding, str) and (sharding in DEEPSPEED_PRESETS or Path(sharding).is_file())
+    if not (sharding is None or isinstance(sharding, dict) or named):
+        problems.append(
+            f"training.deepspeed: expected one of {', '.join(DEEPSPEED_PRESETS)}, a JSON file or a mapping, found "
+            f"{sharding!r}"
+        )
+    return problems + _missing_packages(values)
 
 
 def _scheduler(settings: Mapping[str, Any]) -> list[str]:
@@ -304,14 +291,6 @@ def _scheduler(settings: Mapping[str, Any]) -> list[str]:
             f"training.lr_scheduler_type: {name} needs {' or '.join(needed)}; set it under training.lr_scheduler_kwargs"
         )
     return problems
-
-
-def _deepspeed(value: Any) -> list[str]:
-    if value is None or isinstance(value, dict) or value in DEEPSPEED_PRESETS or Path(value).is_file():
-        return []
-    return [
-        f"training.deepspeed: expected one of {', '.join(DEEPSPEED_PRESETS)}, a JSON file or a mapping, found {value!r}"
-    ]
 
 
 def shards_weights(deepspeed: Any) -> bool:
@@ -371,10 +350,6 @@ def trains_in_full(config: Any) -> bool:
     return (config.training.get("tuner_type") or ("lora" if config.custom.coord_offset.enabled else "full")) == "full"
 
 
-def _float16_without_float32(config: Any) -> bool:
-    return config.model.dtype == "float16" and trains_in_full(config) and not config.training.get("deepspeed")
-
-
 _PARTS = ("freeze_llm", "freeze_vit", "freeze_aligner")
 
 
@@ -399,7 +374,7 @@ TRAINING_RULES = (
         "only one of them can end training, and ms-swift would ignore the second; leave one of the two out",
     ),
     Rule(
-        _float16_without_float32,
+        lambda c: c.model.dtype == "float16" and trains_in_full(c) and not c.training.get("deepspeed"),
         ("model.dtype", "training.tuner_type"),
         "weights in float16 cannot be updated, since small gradients vanish and scaled ones overflow; use bfloat16 or "
         "float32, LoRA (whose weights are in float32), or training.deepspeed, which keeps a float32 copy",

@@ -59,9 +59,17 @@ def load_training(config: RunConfig) -> Mixture:
     Raises:
         InputError: the input is invalid; the message names the source.
     """
-    scored = config.evaluation.images == "train"
-    sources = _sources(rules_of(config))
-    return Mixture.of([_load(*source, scored) for source in sources], config.run.seed)
+    return Mixture.of(_load_sets(config, heldout=False), config.run.seed)
+
+
+def _load_sets(config: RunConfig, *, heldout: bool) -> list[MixtureSource]:
+    """Load each source, and after them the held-out set if it is wanted."""
+    data, scored = rules_of(config), config.evaluation.images == "train"
+    sources = _sources(data)
+    loaded = [_load(*source, scored) for source in sources]
+    if heldout:
+        loaded.append(_load("heldout", data.of_heldout(), None, scored=True))
+    return loaded
 
 
 def _load(name: str, section: DataSection, source: SourceConfig | None, scored: bool) -> MixtureSource:
@@ -166,22 +174,19 @@ def load_data(config: RunConfig, folder: Path) -> RunData:
     Raises:
         InputError: the input is invalid, or the held-out set is also trained on.
     """
+    scores = config.evaluation.images
     if not config.data.given:
-        train = Mixture.of_one(draw_set(config, "train", folder), config.data)
-        return RunData(train, draw_set(config, "heldout", folder), config.evaluation.images)
-    train = load_training(config)
-    heldout = _load_heldout(config) if config.evaluation.images == "heldout" else None
+        sets = [MixtureSource(name, draw_set(config, name, folder), config.data) for name in ("train", "heldout")]
+    else:
+        sets = _load_sets(config, heldout=scores == "heldout")
+    heldout = sets.pop().images if scores == "heldout" or not config.data.given else None
+    train = Mixture.of(sets, config.run.seed)
     if heldout is not None and heldout.digest in [images.digest for images in train.image_sets]:
         raise InputError(
             "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
             "evaluation.images: train to measure memorising"
         )
-    return RunData(train, heldout, config.evaluation.images)
-
-
-def _load_heldout(config: RunConfig) -> ImageSet:
-    rules = rules_of(config).model_copy(update={"images": config.data.heldout_images})
-    return load_annotated(config.data.heldout_annotations, rules, name="heldout", scored=True)
+    return RunData(train, heldout, scores)
 
 
 def load_scored(config: RunConfig, folder: Path) -> ImageSet:
@@ -195,7 +200,9 @@ def load_scored(config: RunConfig, folder: Path) -> ImageSet:
         raise InputError("evaluation.images is none: set it to heldout or train")
     if not config.data.given:
         return keep(draw_set(config, wanted, folder))
-    return _load_heldout(config) if wanted == "heldout" else load_training(config).only
+    if wanted == "train":
+        return load_training(config).only
+    return _load("heldout", rules_of(config).of_heldout(), None, scored=True).images
 
 
 def report_mixture(train: Mixture) -> None:

@@ -34,11 +34,7 @@ def register_family(family: Family) -> None:
 
 
 def family_of(folder: Path) -> Family:
-    """Return the family of a checkpoint.
-
-    Raises:
-        InputError: its `model_type` is not in the table.
-    """
+    """Return the family of a checkpoint; an `InputError` if its `model_type` is not in the table."""
     path = folder / "config.json"
     kind = read_json(path).get("model_type")
     if kind not in FAMILIES:

@@ -33,13 +33,7 @@ _STYLE = """
 
 
 def model_page(shown: Sequence[ShownImage], ceilings: Mapping[str, float], view: ModelView | None) -> Page:
-    """Return the parts of the page that need the configuration or the model.
-
-    Args:
-        shown: images to draw
-        ceilings: AP of the annotations used as predictions, by the name of the ceiling
-        view: model inputs and token counts; None without a model
-    """
+    """Return the parts of the page that need the configuration or, if there is a `view`, the model."""
     title = "Images as the model receives them" if view else "Images"
     return Page(
         tiles=tuple((name, number(ap), _REMARKS.get(name, "AP")) for name, ap in ceilings.items()),

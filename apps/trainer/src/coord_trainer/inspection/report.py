@@ -148,14 +148,7 @@ def token_findings(view: ModelView) -> list[Finding]:
 
 
 def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet | None) -> list[Finding]:
-    """Print the findings about a run's data, one line each.
-
-    Of a large file only an evenly spaced part is examined.
-
-    Args:
-        config: configuration of the run
-        train: training set of the run
-        heldout: held-out set of the run, None without one
+    """Print the findings about a run's data, one line each, of a large file about evenly spaced records.
 
     Raises:
         RunError: with `data.strict`, for errors and warnings.

@@ -48,17 +48,10 @@ class Token:
 
 @dataclass(frozen=True)
 class ShownImage:
-    """One image as the model receives it.
+    """One image as the model receives it, or as decoded from the file without a model.
 
-    Attributes:
-        name: path of the image
-        image: output of the image processor, or the decoded file without a model
-        size: width and height of the file, or of the augmented image
-        truth: objects of the target
-        decoded: objects parsed from the tokens of the target, or from its text without a model
-        text: text of the target
-        tokens: tokens of prompt and answer; empty without a model
-        augmented: whether augmentation of the first epoch was applied
+    `decoded` are the objects parsed from the tokens of the target, or from its text where there are no
+    tokens.
     """
 
     name: str
@@ -82,14 +75,7 @@ class ShownImage:
 
 @dataclass(frozen=True)
 class ModelView:
-    """Model inputs of some images, and token counts of the whole set.
-
-    Attributes:
-        shown: images to display
-        lengths: number of tokens of each sample
-        limit: largest number of tokens of a sample
-        pieces: number of tokens of each class name
-    """
+    """Images as the model receives them, and token counts of all samples and class names."""
 
     shown: tuple[ShownImage, ...]
     lengths: tuple[int, ...]
@@ -150,12 +136,9 @@ def _shown(
 def image_of_pixels(pixel_values: Any, grid_thw: Any | None, processor: Any, whole_tile: int = -1) -> Image.Image:
     """Assemble an image from what an image processor outputs.
 
-    Args:
-        pixel_values: [patches, channels x frames x side x side], or of a processor without a grid [..., tiles,
-            channels, height, width]; normalised
-        grid_thw: frames, rows and columns of patches; None without a grid
-        processor: the image processor, for patch sizes, mean and standard deviation
-        whole_tile: the tile that shows the whole image, where there are tiles
+    That is [patches, channels x frames x side x side] with a grid of frames, rows and columns of patches, or
+    of a processor without one [..., tiles, channels, height, width], of which one tile shows the whole image;
+    normalised.
     """
     pixels = np.asarray(pixel_values, np.float32)
     if grid_thw is None:

@@ -29,15 +29,12 @@ _GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parame
 
 
 def attend_by_sample(model: PreTrainedModel, tower_name: str = "model.visual", packed: bool = False) -> None:
-    """Make the vision tower attend within each image of a batch, and the text model within each sample of a packed row.
+    """Make the vision tower attend within each image, and the text model within each sample of a packed row.
 
-    Checkpoints are not affected.
-
-    Args:
-        model: whose attention is changed where it is sdpa
-        tower_name: name of the vision tower's module; one without `blocks` that have an attention `attn` takes images
-            or tiles of one size, as those of InternVL3 and Gemma 3, and is left alone
-        packed: whether rows are packed; the text model then accepts packed rows only, with the bounds of their samples
+    Checkpoints are not affected. Where attention is not sdpa, nothing is changed, and a tower without
+    `blocks` that have an attention `attn` takes images or tiles of one size, as those of InternVL3 and Gemma
+    3, and is left alone. With `packed` the text model accepts packed rows only, with the bounds of their
+    samples.
     """
     if model.config._attn_implementation != "sdpa":
         return

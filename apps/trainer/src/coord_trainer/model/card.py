@@ -108,10 +108,9 @@ class ModelCard(_Part):
     calibrations: dict[str, dict[str, Any]] = {}
 
     def other_pixels(self, image_processor: str) -> str | None:
-        """Return a sentence about software that may make other pixels of an image than in training; None without any.
+        """Return a sentence about software that may make other pixels than in training; None without any.
 
-        Args:
-            image_processor: the class of the image processor in use
+        `image_processor` is the class of the one in use.
         """
         found = {name: installed for name in _OF_PIXELS if (installed := installed_version(name))}
         now = {name: found[name] for name in found.keys() & self.versions.keys()} | {"image processor": image_processor}
@@ -134,11 +133,7 @@ class ModelCard(_Part):
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")
 
     def calibration_of(self, decoding: Decoding, views: Sequence[str], folder: Path) -> Calibration | None:
-        """Return the calibration for boxes of a decoding, and for the same views; None if there is none.
-
-        Raises:
-            InputError: if it is damaged, or was fitted on other weights than those of the checkpoint
-        """
+        """Return the calibration for a decoding and views; an `InputError` if it is of other weights."""
         if (found := self.calibrations.get(calibration_key(decoding, views))) is None:
             return None
         record = read_json(folder / _EXPORT) if (folder / _EXPORT).is_file() else {}
@@ -153,11 +148,9 @@ class ModelCard(_Part):
         return Calibration.from_dict(found, f"{folder / CARD_FILE}: calibrations")
 
     def check_fingerprint(self, found: str | None, where: Path) -> None:
-        """Raise `InputError` if a tokenizer is not the one that the checkpoint was trained with.
+        """Raise `InputError` if the tokenizer in a folder is not the one of the checkpoint's training.
 
-        Args:
-            found: fingerprint of the tokenizer and the configured markers, None without coordinate tokens
-            where: the folder of the tokenizer
+        Its fingerprint, `found`, is None without coordinate tokens.
         """
         if self.fingerprint is not None and self.fingerprint != found:
             raise InputError(
@@ -174,12 +167,7 @@ class ModelCard(_Part):
             )
 
     def check_rendered_prompt(self, found: str, where: Path) -> None:
-        """Raise `InputError` if a chat template renders another prompt than the one of training.
-
-        Args:
-            found: prompt and system message of this card as the chat template of the checkpoint renders them now
-            where: the folder of the chat template
-        """
+        """Raise `InputError` if a chat template renders this card's prompt otherwise than in training."""
         expected = self.rendered_prompt
         if expected is None or found == expected:
             return
@@ -231,12 +219,8 @@ def make_card(
 ) -> ModelCard:
     """Return the card of a run's checkpoints.
 
-    Args:
-        config: of the run
-        sizes: `size` of the image processor, with the run's limits
-        fingerprint: of the tokenizer's coordinate tokens and the run's markers; None if there are none
-        rendered_prompt: prompt and system message as the chat template renders them
-        chat_template_kwargs: settings that it renders them with, if they are not its defaults
+    `sizes` are those of the image processor, with the run's limits; the prompt and the system message are as
+    the chat template renders them, with settings that are not its defaults.
     """
     tokens = config.custom.coord_tokens.enabled
     grid = CoordGrid()

@@ -19,6 +19,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
+from coord_trainer.families.family import Family
 from coord_trainer.families.registry import FAMILIES
 from coord_trainer.model.attention import attend_by_sample
 from coord_trainer.model.card import read_card, system_text
@@ -27,15 +28,7 @@ from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 
 
 def refuse_random_head(model: Any, folder: Path) -> None:
-    """Refuse a model whose head is neither stored nor tied: transformers has just filled it with random values.
-
-    Args:
-        model: as loaded from the folder
-        folder: its checkpoint
-
-    Raises:
-        InputError: naming the key and the file
-    """
+    """Raise `InputError` for a head neither stored nor tied: transformers filled it with random values."""
     head = model.get_output_embeddings()
     if head is None or head.weight is model.get_input_embeddings().weight:
         return
@@ -71,6 +64,11 @@ class LoadedCheckpoint:
     vocab: CoordVocab | None
     system: str | None = None
     passes: list[Any] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    @property
+    def family(self) -> Family | None:
+        """The family of the model; None for one that is not in the table."""
+        return FAMILIES.get(self.model.config.model_type)
 
 
 def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
@@ -175,14 +173,9 @@ def offset_ids(
     rows: int,
     native_markers: str | None = "qwen",
 ) -> list[int]:
-    """Return the ids of trained rows: coordinate tokens and added markers.
+    """Return the ids of trained rows: coordinate tokens, and markers that the checkpoint has not learnt.
 
-    Args:
-        config: of the run
-        vocab: the coordinate tokens
-        markers: ids of the object markers; None if answers have none
-        rows: number of rows of the embedding
-        native_markers: family of markers that the checkpoint has learnt, whose rows are not trained; None for none
+    `rows` is the number of rows of the embedding.
 
     Raises:
         InputError: the configured ids do not fit the tokenizer or the embedding.
@@ -226,11 +219,7 @@ def count_parameters(model: torch.nn.Module) -> dict[str, int]:
 
 
 def report_quantised(model: torch.nn.Module) -> None:
-    """Print how much of a base is in 4 bits.
-
-    Raises:
-        InputError: nothing is, since it has no linear layer outside vision tower and head.
-    """
+    """Print how much of a base is in 4 bits; an `InputError` if nothing is."""
     quantised = sum(2 * p.numel() for p in model.parameters() if _numbers_in(p) == 2)
     if not quantised:
         raise InputError("training.quant_bits: no layer of the model can be loaded in 4 bits; leave it out")

@@ -88,12 +88,9 @@ class LiveBytes(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class LossMemory:
-    """Bytes used by head and loss, from the supervised rows on, besides the weight.
+    """Bytes of head and loss, from the supervised rows on, besides the weight.
 
-    Attributes:
-        forward: peak in the forward pass
-        kept: saved for the backward pass
-        backward: peak in the backward pass, above what is saved
+    `kept` are saved for the backward pass, whose peak is above them.
     """
 
     forward: int
@@ -108,15 +105,7 @@ _WIDTHS = 32, 64
 def measure_loss(
     objective: CoordObjective, head_VH: Tensor, labels_BT: Tensor, slots: ObjectSlots | None, offsets: int = 0
 ) -> LossMemory:
-    """Run the fused objective on a head with few columns, and count its memory for all of them.
-
-    Args:
-        objective: the loss
-        head_VH: the head's weight, without values
-        labels_BT: labels of the batch
-        slots: objects of the batch
-        offsets: number of rows with offsets
-    """
+    """Run the fused objective on a head with few columns, and count its memory for all of them."""
     narrow, wide = (_loss_memory(objective, head_VH, width, labels_BT, slots, offsets) for width in _WIDTHS)
     further = (head_VH.shape[1] - _WIDTHS[0]) / (_WIDTHS[1] - _WIDTHS[0])
     return LossMemory(*(round(few + further * (many - few)) for few, many in zip(narrow, wide, strict=True)))
@@ -237,14 +226,9 @@ def simulate_step(
 ) -> StepMemory:
     """Simulate a step on meta tensors; the optimizer's state exists from its beginning, as in a second step.
 
-    Args:
-        model: on the meta device, with or without PEFT
-        family: of the model
-        optimizer: of its trained parameters
-        batch: `input_ids` [B, T], `attention_mask` of padded rows and what the model takes of images, such as
-            `pixel_values` [P, D] and `image_grid_thw` [images, 3]; values are used of mask and grid alone
-        rows: number of supervised rows, N
-        loss: memory of head and loss
+    `batch` has `input_ids` [B, T], `attention_mask` of padded rows and what the model takes of images, such
+    as `pixel_values` [P, D] and `image_grid_thw` [images, 3]; values are used of mask and grid alone. `rows`
+    is N.
     """
     padded = not batch.get("attention_mask", torch.ones(1)).all()
     AttentionInterface.register(_SIMULATED, partial(_simulate_attention, padded=padded))
@@ -276,18 +260,12 @@ def simulate_step(
 
 
 def under_zero(step: StepMemory, zero: Mapping[str, Any], ranks: int, trained: int, half: bool) -> StepMemory:
-    """Return the bytes of one rank under DeepSpeed, as its ZeRO stages state them.
+    """Return the bytes of one rank under DeepSpeed, as its ZeRO stages (`zero_optimization`) state them.
 
-    DeepSpeed casts all weights to the number format of the model, keeps a float32 copy of the trained ones beside
-    float32 moments, and collects gradients in a bucket. Stage 1 shards copy and moments over the ranks, stage 2 the
-    gradients, stage 3 the weights, of which a limited number is gathered at a time. [Rajbhandari et al. 2020]
-
-    Args:
-        step: without DeepSpeed
-        zero: DeepSpeed's `zero_optimization`
-        ranks: number of ranks
-        trained: number of trained numbers
-        half: whether the model is in bfloat16 or float16
+    DeepSpeed casts all weights to the number format of the model, keeps a float32 copy of the trained ones
+    beside float32 moments if that is `half` precision, and collects gradients in a bucket. Stage 1 shards
+    copy and moments over the ranks, stage 2 the gradients, stage 3 the weights, of which a limited number is
+    gathered at a time. [Rajbhandari et al. 2020]
 
     Example:
         >>> step = StepMemory(weights=2_000, gradients=2_000, optimizer=4_000, activations=100, peak=8_100)

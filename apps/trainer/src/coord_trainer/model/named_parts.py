@@ -15,11 +15,7 @@ _GROUPS = {"all-linear", "all-embedding", "all-norm", "all-router"}
 
 
 def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
-    """Check that the modules and parameters named in `training:` exist in a model.
-
-    Args:
-        training: the section of the configuration
-        model: without an adapter
+    """Check that the modules and parameters named in `training:` exist in a model, which has no adapter yet.
 
     Raises:
         InputError: a setting is not a regular expression, or matches nothing in the model.
@@ -36,8 +32,9 @@ def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
         ("freeze_parameters", parameters, str.startswith),
         ("trainable_parameters", parameters, str.startswith),
     ):
-        for part in _listed(training.get(key)):
-            if not any(matches(name, part) for name in names):
+        given = training.get(key) or ()
+        for part in map(str, [given] if isinstance(given, str) else given):
+            if part not in _GROUPS and not any(matches(name, part) for name in names):
                 raise InputError(f"training.{key}: {part!r} is not in the model; its parts are {_examples(names)}")
     for key, names, matches in (
         ("target_regex", modules, re.Pattern.fullmatch),
@@ -52,10 +49,6 @@ def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
             raise InputError(f"training.{key}: expected a regular expression, found {text!r} ({error})") from None
         if not any(matches(pattern, name) for name in names):
             raise InputError(f"training.{key}: nothing in the model matches {text!r}; its parts are {_examples(names)}")
-
-
-def _listed(value: Any) -> list[str]:
-    return [str(part) for part in ([value] if isinstance(value, str) else value or ()) if part not in _GROUPS]
 
 
 def _examples(names: Iterable[str]) -> str:

@@ -15,14 +15,7 @@ from torch import nn
 
 
 def multiply_patches(model: nn.Module) -> int:
-    """Compute patch convolutions as matrix products; weights and their names are unchanged.
-
-    Args:
-        model: any model; its 3-d convolutions with a stride equal to their kernel are changed
-
-    Returns:
-        Number of changed convolutions.
-    """
+    """Compute 3-d convolutions over patches as products of the same matrices; returns their number."""
     convolutions = [module for module in model.modules() if takes_patches(module)]
     for module in convolutions:
         module.forward = partial(_multiply, module)
@@ -44,15 +37,10 @@ def _multiply(module: nn.Conv3d, patches_NCTHW: torch.Tensor) -> torch.Tensor:
     if patches_NCTHW.shape[2:] != module.kernel_size:
         return nn.Conv3d.forward(module, patches_NCTHW)
     kernel_DCTHW = module.weight
-    if _is_still(patches_NCTHW):
+    # Two frames on a CPU may be equal, as those of an image are; a GPU would have to wait to know.
+    known = patches_NCTHW.device.type == "cpu" and patches_NCTHW.dtype == torch.float32
+    two = patches_NCTHW.shape[2] == 2 and not patches_NCTHW.requires_grad
+    if known and two and torch.equal(patches_NCTHW[:, :, 0], patches_NCTHW[:, :, 1]):
         patches_NCTHW, kernel_DCTHW = patches_NCTHW[:, :, :1], kernel_DCTHW.sum(2)
     rows_ND = nn.functional.linear(patches_NCTHW.flatten(1), kernel_DCTHW.flatten(1), module.bias)
     return rows_ND[:, :, None, None, None]
-
-
-def _is_still(patches_NCTHW: torch.Tensor) -> bool:
-    """Return whether two float32 frames on a CPU are equal, as those of an image; a GPU would have to wait to know."""
-    known = patches_NCTHW.device.type == "cpu" and patches_NCTHW.dtype == torch.float32
-    if not known or patches_NCTHW.requires_grad or patches_NCTHW.shape[2] != 2:
-        return False
-    return torch.equal(patches_NCTHW[:, :, 0], patches_NCTHW[:, :, 1])

@@ -53,12 +53,8 @@ def prompt_text(
 ) -> str:
     """Return the prompt of one image as text, with one placeholder for the image.
 
-    Args:
-        processor: a processor, or a tokenizer, with a chat template
-        system: the system message, None for none
-        prompt: the user's message beside the image
-        settings: of the chat template; None for those of answers without thoughts
-        as_request: state the system message as text, as requests to a server do, not as a list of parts
+    Settings of the chat template are by default those of answers without thoughts. `as_request` states the
+    system message as text, as requests to a server do, not as a list of parts.
 
     Raises:
         InputError: there is no chat template, or a text contains the model's placeholder of an image.
@@ -82,10 +78,8 @@ def prompt_text(
 def refuse_placeholders(processor: Any, text: str, where: str) -> None:
     """Refuse a text that the model would read as a further image, for which transformers would find no pixels.
 
-    Args:
-        processor: of the model, which may be of a family that is added by a plug-in
-        text: of a user
-        where: setting or record that states the text
+    The model may be of a family that is added by a plug-in; `where` is the setting or record that states the
+    text.
 
     Raises:
         InputError: the text contains a placeholder of the processor.
@@ -99,14 +93,9 @@ def refuse_placeholders(processor: Any, text: str, where: str) -> None:
 def prompt_tokens(
     processor: Any, system: str | None, images: Sequence[Image.Image], prompt: str, pixels: float = 1.0
 ) -> Any:
-    """Return the inputs of a batch, one image each, in the chat template's form for answers without thoughts.
+    """Return the inputs of a batch, one upright RGB image each, as the chat template asks without thoughts.
 
-    Args:
-        processor: of the checkpoint
-        system: the system message, None for none
-        images: upright and RGB
-        prompt: the user's message beside the image
-        pixels: factor of the processor's limits on the size of an image
+    `pixels` is a factor of the processor's limits on the size of an image.
 
     Raises:
         InputError: the processor has no chat template.
@@ -127,12 +116,9 @@ def prompt_tokens(
 def end_answers_as_asked(processor: Any, answer_end: str) -> None:
     """Make the token that the chat template writes after an answer the tokenizer's end, in memory.
 
-    Answers are generated until the tokenizer's end. Qwen's is the end of a turn; that of Gemma is the end of a text,
-    which the model would not generate after an answer.
-
-    Args:
-        processor: of the checkpoint, with a chat template
-        answer_end: of the model's family, for a chat template that writes nothing or blanks there; empty for no change
+    Answers are generated until the tokenizer's end. Qwen's is the end of a turn; that of Gemma is the end of
+    a text, which the model would not generate after an answer. `answer_end`, if not empty, is for a chat
+    template that writes nothing or blanks there.
     """
     tokenizer, answer = processor.tokenizer, "0123456789"
     turns = (("user", "?"), ("assistant", answer))
@@ -146,14 +132,7 @@ def end_answers_as_asked(processor: Any, answer_end: str) -> None:
 def check_prompt(encode: Callable[..., dict[str, Any]], processor: Any, system: str | None, prompt: str) -> str | None:
     """Compare the prompts of training, of asking and of a server token by token, for one small image.
 
-    Args:
-        encode: encodes a conversation as training does
-        processor: of the checkpoint
-        system: the configured system message, None for none
-        prompt: the user's message beside the image
-
-    Returns:
-        What a request to a server has to state for the same prompt; None if it has to state nothing.
+    Returns what a request to a server has to state for the same prompt; None if it has to state nothing.
 
     Raises:
         InputError: they differ; the message shows both from the first difference on.

@@ -170,11 +170,9 @@ def _smooth_start(model, vocab: CoordVocab, config: TinyModelConfig) -> None:
 
 
 def train_tokenizer(texts: list[str], coordinates: bool = True) -> Qwen2Tokenizer:
-    """Train a byte-level BPE in which each word of `texts` is a token; add special, coordinate and marker tokens.
+    """Train a byte-level BPE in which each word of `texts` is a token; add special and coordinate tokens.
 
-    Args:
-        texts: what is to be written with few tokens
-        coordinates: add coordinate and marker tokens; without them it is like that of a published checkpoint
+    Without `coordinates` and markers it is like that of a published checkpoint.
     """
     from tokenizers import AddedToken, trainers
     from tokenizers.pre_tokenizers import ByteLevel

@@ -65,15 +65,10 @@ def token_statistics(
 ) -> dict[str, torch.Tensor]:
     """Return the statistics of generated tokens by name: [B], quantiles [B, Q].
 
-    `log_p` is the log-probability of the token. Those of a coordinate are in [0, 1] and of the softmax over the
-    coordinate tokens alone: `expected`, `spread` and `quantiles`; `mass` is the probability of all of these before the
-    grammar. Where it is small, the model would have generated another kind of token.
-
-    Args:
-        raw_BV: the logits before any grammar
-        scored_BV: the logits over which the probability of the token is normalised
-        token_B: the generated tokens
-        vocab: the coordinate tokens; None for `log_p` alone
+    `log_p` is the log-probability of the token by `scored_BV`. Those of a coordinate are in [0, 1] and of the
+    softmax over the coordinate tokens alone: `expected`, `spread` and `quantiles`; `mass` is the probability
+    of all of these by `raw_BV`, before the grammar. Where it is small, the model would have generated another
+    kind of token.
     """
     found = {"log_p": scored_BV.gather(1, token_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1)}
     if vocab is None:

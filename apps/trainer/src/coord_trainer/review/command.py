@@ -30,14 +30,8 @@ LIKELIHOODS = "likelihoods.jsonl"
 class ReviewRequest:
     """The arguments of the command line.
 
-    Attributes:
-        model: the folder of a model; None with folds whose models are trained from a configuration
-        sources: the annotated images
-        annotations: the name of their file, for the page
-        out: the output folder
-        folds: number of models that are trained on the other parts of the records; 0 for the model itself
-        exports: forms of labelling tools to write the proposals in
-        force: whether to discard earlier answers
+    There is no `model` with `folds`, models that are trained on the other parts of the records. `annotations`
+    is the name of their file.
     """
 
     model: Path | None
@@ -63,10 +57,7 @@ class _Answered:
 def review_annotations(request: ReviewRequest, config: RunConfig, training: RunConfig | None = None) -> Review | None:
     """Answer the images, compute the likelihoods of their labels, and judge these by both, on the first rank.
 
-    Args:
-        request: what is reviewed, and by which model
-        config: settings of the answers
-        training: settings of the models of the folds
+    `config` has settings of the answers, `training` those of the models of the folds.
 
     Raises:
         InputError: if there are no labels, or model, folder or settings are invalid

@@ -23,13 +23,7 @@ from coord_trainer.review.judging import JudgedRecord
 
 @dataclass(frozen=True)
 class Fold:
-    """One part of the records, and the run on all others.
-
-    Attributes:
-        number: from 0
-        records: that its model judges
-        folder: of its annotations, its run and its answers
-    """
+    """One part of the records, which its model judges, and the folder of the run on all others."""
 
     number: int
     records: tuple[JudgedRecord, ...]
@@ -42,12 +36,7 @@ class Fold:
 
 
 def split_folds(records: Sequence[JudgedRecord], count: int, out: Path) -> list[Fold]:
-    """Divide records into parts of about equal size at random, always alike; images of equal content stay together.
-
-    Raises:
-        InputError: there are fewer images of different content than parts
-
-    """
+    """Divide records at random, always alike, into equal parts; images of equal content stay together."""
     groups: dict[str, list[int]] = {}
     for place, record in enumerate(records):
         path = record.source.path
@@ -70,11 +59,6 @@ def split_folds(records: Sequence[JudgedRecord], count: int, out: Path) -> list[
 
 def train_folds(folds: Sequence[Fold], config: RunConfig, root: Path) -> None:
     """Train a run for each fold, one after the other; finished runs are kept, and interrupted ones continued.
-
-    Args:
-        folds: the parts
-        config: settings of the training
-        root: the folder that image paths are relative to
 
     Raises:
         InputError: the configuration contradicts itself with this data

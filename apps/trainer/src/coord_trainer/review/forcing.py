@@ -42,12 +42,10 @@ _ROWS = 512
 
 @dataclass(frozen=True)
 class ForcedAnswer:
-    """The labels of one image, and how likely the model finds it that there are no more.
+    """The labels of one image in the order of the answer, and the log-probability of its end after them.
 
-    Attributes:
-        labels: in the order of the answer
-        beyond: number of labels beyond `data.max_objects`, which are not judged
-        end_logprob: log-probability of the end of the answer after the last label; None if the image cannot be read
+    `beyond` counts labels beyond `data.max_objects`, which are not judged. There is no `end_logprob` if the
+    image cannot be read.
     """
 
     labels: tuple[LabelLikelihood, ...]
@@ -72,13 +70,7 @@ class Forcing:
     def __call__(
         self, images: Sequence[Image.Image], instances: Sequence[Instance], ids: Sequence[int | str]
     ) -> list[ForcedAnswer]:
-        """Return the likelihoods of the labels of a batch of images.
-
-        Args:
-            images: upright and RGB
-            instances: their records
-            ids: their ids, by which the likelihoods name them
-        """
+        """Return the likelihoods of the labels of a batch of upright RGB images, named by the ids."""
         data, tokens = self.config.data, self.config.custom.coord_tokens.enabled
         orders = [label_order(instance, data) for instance in instances]
         written = [
@@ -226,12 +218,7 @@ class KnownNames:
                 self._below.setdefault(ids[:count], []).append(name)
 
     def choices(self, logits_V: torch.Tensor, beginning: tuple[int, ...]) -> torch.Tensor:
-        """Return the log-probabilities of the tokens that continue a name, the last one that of its end if it may.
-
-        Args:
-            logits_V: the logits after the beginning
-            beginning: tokens of a known name
-        """
+        """Return the log-probabilities of the tokens that continue a name, the last one that of its end."""
         further = torch.tensor(self._trie.following(beginning), dtype=torch.long, device=logits_V.device)
         parts = [logits_V[further]]
         if beginning in self._names:
@@ -241,12 +228,9 @@ class KnownNames:
     def distribution(self, name: Sequence[int], choices: Sequence[Sequence[float]]) -> dict[str, float]:
         """Return the log-probability of every known name, of which one was generated.
 
-        That of the generated name is exact. Where names part from it together, only the total of these is known: each
-        gets an equal share.
-
-        Args:
-            name: tokens of the name
-            choices: what `choices` gave before each of them, and after the last
+        That of the generated name is exact. Where names part from it together, only the total of these is
+        known: each gets an equal share. `choices` has what `choices` gave before each token of the name, and
+        after the last.
         """
         found: dict[str, float] = {}
         before = 0.0

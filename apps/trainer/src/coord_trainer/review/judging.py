@@ -25,13 +25,7 @@ FORCED = "forced.jsonl"
 
 @dataclass(frozen=True)
 class JudgedRecord:
-    """An annotated image.
-
-    Attributes:
-        source: its file
-        instance: its labels
-        image_id: its id in the annotations; its place there if they have no ids
-    """
+    """An annotated image; its id is its place in the annotations if they have no ids."""
 
     source: ImageSource
     instance: Instance
@@ -40,12 +34,10 @@ class JudgedRecord:
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of the labels of some images.
+    """The likelihoods of labels, and how many labels and images were not judged.
 
-    Attributes:
-        likelihoods: of the labels that were judged
-        beyond: number of labels beyond `data.max_objects`, which the model was never shown
-        unread: number of images that cannot be decoded
+    Labels `beyond` `data.max_objects` were never shown to the model, and images that are `unread` cannot be
+    decoded.
     """
 
     likelihoods: tuple[LabelLikelihood, ...]
@@ -56,11 +48,7 @@ class Judged:
 def judge(forcing: Forcing, records: Sequence[JudgedRecord], folder: Path, depends_on: dict[str, Any]) -> Judged:
     """Write the likelihoods of the labels of all images to a folder, unless they are there already.
 
-    Args:
-        forcing: computes them
-        records: the images
-        folder: of the file
-        depends_on: what they depend on beside the labels and the image files; with other values all are computed anew
+    With other values of `depends_on` beside the labels and the image files all are computed anew.
     """
     path, made_with = folder / FORCED, folder / f"{FORCED}.json"
     batch = forcing.config.evaluation.batch_size

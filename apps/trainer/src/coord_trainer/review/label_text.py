@@ -20,13 +20,7 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class LabelSpans:
-    """Where a label stands in the text.
-
-    Attributes:
-        index: its place in the record's `objects`
-        name: its description
-        coordinates: its coordinates, in the order of the geometry
-    """
+    """Where a label of a record stands in the text: its description, and each of its coordinates."""
 
     index: int
     name: Span
@@ -35,25 +29,14 @@ class LabelSpans:
 
 @dataclass(frozen=True)
 class LabelText:
-    """An answer made of labels.
-
-    Attributes:
-        text: the answer
-        labels: its labels, in the order of the text
-    """
+    """An answer made of labels, which it has in their order."""
 
     text: str
     labels: tuple[LabelSpans, ...]
 
 
 def write_labels(instance: Instance, indices: Sequence[int], data: DataSection, coord_tokens: bool) -> LabelText:
-    """Return the answer that consists of some labels of a record, in the given order.
-
-    Args:
-        instance: the record
-        indices: places of the labels in its `objects`
-        data: markers, style and geometry
-        coord_tokens: whether coordinates are tokens
+    """Return the answer that consists of the labels of a record at `indices`, in the given order.
 
     Raises:
         InputError: a label has no such geometry

@@ -100,11 +100,7 @@ def _tree(value: Any) -> ast.AST:
 
 
 def examine() -> None:
-    """Print versions, devices, and for each row of the table whether the name exists.
-
-    Raises:
-        RunError: a name is missing.
-    """
+    """Print versions, devices, and for each row of the table whether the name exists; else a `RunError`."""
     say("  ".join(f"{name} {version(name)}" for name in _SHOWN))
     devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     say(f"{os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()} threads")

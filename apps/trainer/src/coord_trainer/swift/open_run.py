@@ -19,7 +19,7 @@ from coord_codec import CoordVocab, InputError
 from coord_data.reading.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
-from coord_trainer.answers.speed.of_checkpoint import check_speed_of_family
+from coord_trainer.answers.speed.of_checkpoint import check_speed
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.config.swift_arguments import trains_in_full
@@ -55,13 +55,7 @@ class Trained:
 class OpenRun:
     """A loaded model with its processor and template, ready to encode samples and to train.
 
-    Attributes:
-        config: of the run
-        family: of the model
-        folder: the folder that swift writes to
-        vocab: the tokenizer's coordinate tokens; None if it has none
-        markers: ids of the object markers; None if answers have none
-        pipeline: of ms-swift; used only within this folder
+    `folder` is the one that swift writes to; `pipeline` is ms-swift's, used only within this folder.
     """
 
     config: RunConfig
@@ -105,9 +99,8 @@ class OpenRun:
         per_epoch = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
         return math.ceil(arguments.num_train_epochs * per_epoch)
 
-    @property
-    def card(self) -> ModelCard:
-        """How answers are to be generated with the checkpoints of this run."""
+    def card(self, mixture: Mixture) -> ModelCard:
+        """Return how answers are to be generated with the checkpoints of a run that was trained on `mixture`."""
         fingerprint = self.vocab.fingerprint(markers=self.markers) if self.vocab is not None else None
         processor, system = self.processor, system_text(self.config)
         rendered = prompt_text(processor, system, self.config.data.prompt)
@@ -115,10 +108,14 @@ class OpenRun:
         settings = {} if is_default else prompt_settings(processor.chat_template)
         card = make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
         arguments = self.pipeline.args
+        # The labels by which class ids count: categories in their order, else sorted words.
+        labels = (name for images in mixture.image_sets for name in images.classes or sorted(images.words))
+        names = tuple(dict.fromkeys(labels))
         return card.model_copy(
             update={
                 "base": weights_digest(arguments.model) if arguments.tuner_type == "lora" else None,
                 "image_processor": type(processor.image_processor).__name__,
+                "names": names if len(names) <= MOST_NAMES else (),
             }
         )
 
@@ -197,15 +194,10 @@ class OpenRun:
         workers: int | None = None,
         answers: AnswerSchedule | None = None,
     ) -> Trained:
-        """Train on `samples`, with evaluation losses on `scored` as configured in `training:`.
+        """Train on `samples`, with evaluation losses on `scored`, if any, as configured in `training:`.
 
-        Args:
-            samples: the training set
-            scored: the set for evaluation losses, None for none
-            callbacks: in addition to swift's own
-            resume_from: the checkpoint to resume from
-            workers: number of processes that encode samples; None takes the value of `training:`
-            answers: schedule of AP measurements during training, None for none
+        `callbacks` are in addition to swift's own; `workers`, processes that encode samples, replace those of
+        `training:`.
         """
         config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
@@ -229,7 +221,7 @@ class OpenRun:
                 gradient_norms=config.run.gradient_norms,
                 vision=(self.family.vision_tower, self.family.merger),
                 callbacks=tuple(callbacks),
-                card=self.card.model_copy(update={"names": _names(samples.mixture)}),
+                card=self.card(samples.mixture),
                 answers=answers,
                 sources=len(samples.mixture.sources),
             )
@@ -243,12 +235,7 @@ class OpenRun:
 def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
-    Args:
-        config: of the run
-        folder: the folder that swift writes to
-        base: the checkpoint's folder, or a hub id
-        evaluates: whether there is a set to evaluate on
-        without_weights: load the model without weights, on the meta device
+    `base` is a folder or a hub id; `without_weights` loads the model on the meta device.
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
@@ -301,13 +288,6 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
     return opened
 
 
-def _names(mixture: Mixture) -> tuple[str, ...]:
-    """Return the labels that are trained, by which class ids count: categories in their order, else sorted words."""
-    labels = (name for images in mixture.image_sets for name in images.classes or sorted(images.words))
-    names = tuple(dict.fromkeys(labels))
-    return names if len(names) <= MOST_NAMES else ()
-
-
 def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, augments: bool = False) -> Samples:
     """Return the torch Dataset of a mixture, or of one image set, encoded by `opened`; `augments` for training."""
     mixture = Mixture.of_one(images, config.data)
@@ -349,7 +329,7 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     by_lora = not trains_in_full(config) and config.training.get("aligner_lr") is not None
     if by_lora and (reason := family.cannot.get("merger")):
         raise InputError(f"training.aligner_lr: the merger of {family.name} is not trained by LoRA: {reason}")
-    check_speed_of_family(config, family)
+    check_speed(config, family)
 
 
 def _check_parts(family: Family, model: Any) -> None:

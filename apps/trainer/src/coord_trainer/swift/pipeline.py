@@ -209,11 +209,7 @@ def read_deepspeed(value: Any) -> dict[str, Any]:
 
 
 def spell_out(settings: dict[str, Any], arguments: dict[str, Any], ranks: int) -> dict[str, Any]:
-    """Return DeepSpeed's `settings` with batch sizes and clipping taken from swift's `arguments`.
-
-    Raises:
-        InputError: a value in `settings` contradicts the run's.
-    """
+    """Return DeepSpeed's `settings` with swift's batch sizes and clipping, which they must not contradict."""
     size, steps = arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]
     required = {
         "train_micro_batch_size_per_gpu": (size, "per_device_train_batch_size"),

@@ -26,8 +26,8 @@ class CoordTemplate(Template):
     """A template of swift with ids from the model's config and images through the checkpoint's image processor.
 
     swift hard-codes Qwen's image ids, so that with another vocabulary its placeholders would stay unexpanded, and it
-    resizes images with another library than inference does. `coord_template` derives a class of each family from this
-    one and from swift's template.
+    resizes images with another library than inference does. `_register` derives a class of each family from this one
+    and from swift's template.
     """
 
     family: Family
@@ -113,18 +113,6 @@ def without_empty_thoughts(labels: list[int], thought: list[int]) -> list[int]:
     return labels
 
 
-def coord_template(family: Family) -> type[CoordTemplate]:
-    """Return the template class of a family."""
-    source = TEMPLATE_MAPPING[family.swift_template].template_cls
-    return type(f"Coord{source.__name__}", (CoordTemplate, source), {"family": family})
-
-
-def local_loader(family: Family) -> type:
-    """Return swift's loader of a family, which here never executes code from a model repository."""
-    source = MODEL_MAPPING[family.swift_model].loader
-    return type(f"Local{source.__name__}", (source,), {"default_trust_remote_code": False})
-
-
 def _register(family: Family) -> None:
     """Register template and model entry of a family, unless they are registered already.
 
@@ -142,11 +130,12 @@ def _register(family: Family) -> None:
             )
     if family.template not in TEMPLATE_MAPPING:
         source = TEMPLATE_MAPPING[family.swift_template]
+        theirs = source.template_cls
         register_template(
             dataclasses.replace(
                 source,
                 template_type=family.template,
-                template_cls=coord_template(family),
+                template_cls=type(f"Coord{theirs.__name__}", (CoordTemplate, theirs), {"family": family}),
                 default_system=family.system,
                 non_thinking_prefix=family.empty_thought,
                 stop_words=list(source.stop_words),
@@ -154,11 +143,13 @@ def _register(family: Family) -> None:
         )
     if family.entry not in MODEL_MAPPING:
         source = MODEL_MAPPING[family.swift_model]
+        # Code from a model repository is never executed.
+        local = {"default_trust_remote_code": False}
         register_model(
             dataclasses.replace(
                 source,
                 model_type=family.entry,
-                loader=local_loader(family),
+                loader=type(f"Local{source.loader.__name__}", (source.loader,), local),
                 model_groups=[],
                 template=family.template,
                 architectures=[],
@@ -186,16 +177,7 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
 
 
 def fetch_checkpoint(name: str, use_hf: bool | None, without_weights: bool) -> Path:
-    """Return the folder of a checkpoint from the hub, downloaded if it is not in the cache.
-
-    Args:
-        name: hub id
-        use_hf: download from Hugging Face, not from ModelScope; None for ms-swift's default
-        without_weights: download without weights
-
-    Raises:
-        InputError: the checkpoint cannot be downloaded.
-    """
+    """Return the folder of a checkpoint from the hub, downloaded if it is not in the cache."""
     try:
         return Path(safe_snapshot_download(name, download_model=not without_weights, use_hf=use_hf))
     except Exception as error:  # each hub has its own exceptions

@@ -37,7 +37,7 @@ from coord_trainer.model.card import ModelCard
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import name_failing_term, refuse_non_finite_gradient, refuse_non_finite_loss
 from coord_trainer.training.head import row_selecting_head
-from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
+from coord_trainer.training.metrics import log_line, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
@@ -101,7 +101,15 @@ class CoordTrainer(Seq2SeqTrainer):
             self.args.metric_for_best_model, self.args.greater_is_better = AP, True
             self.add_callback(coord_parts.answers)
         elif self.eval_dataset is not None:
-            self._check_best_metric()
+            metrics = self._step_metrics["eval"]
+            logged = (*log_line(metrics, dict.fromkeys(metrics.layout, 0.0), "eval_"), "eval_loss")
+            names = sorted(name.removeprefix("eval_") for name in logged)
+            name = (self.args.metric_for_best_model or "loss").removeprefix("eval_")
+            if name not in names:
+                raise InputError(
+                    f"training.metric_for_best_model: expected one of {', '.join(names)}, found {name!r}; for AP set "
+                    "evaluation.ap_steps"
+                )
         for callback in coord_parts.callbacks:
             self.add_callback(callback)
 
@@ -268,16 +276,6 @@ class CoordTrainer(Seq2SeqTrainer):
                 "training.per_device_eval_batch_size, or training.eval_strategy=no"
             ) from error
 
-    def _check_best_metric(self) -> None:
-        logged = (*always_logged(self._step_metrics["eval"], "eval_"), "eval_loss")
-        names = sorted(name.removeprefix("eval_") for name in logged)
-        name = (self.args.metric_for_best_model or "loss").removeprefix("eval_")
-        if name not in names:
-            raise InputError(
-                f"training.metric_for_best_model: expected one of {', '.join(names)}, found {name!r}; for AP set "
-                "evaluation.ap_steps"
-            )
-
     def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
         """Count tokens, coordinate tokens and objects of the global batch: all ranks, all micro-batches."""
         if not batch_samples or "labels" not in batch_samples[0]:
@@ -375,11 +373,7 @@ class CoordTrainer(Seq2SeqTrainer):
 
 
 def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> tuple[nn.Parameter, ...]:
-    """Return the trained parameters of the vision tower and the merger, which a batch without images does not use.
-
-    Args:
-        model: with or without PEFT
-        names: of these parts in the model; one may lie within another
+    """Return the trained parameters of vision tower and merger, which a batch without images does not use.
 
     Raises:
         AttributeError: the model has no such part.

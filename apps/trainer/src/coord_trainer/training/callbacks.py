@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from coord_trainer.console import say
 from coord_trainer.training.metrics import STEP_TIME
 
 
+@dataclass(eq=False)
 class TrainingProgress(TrainerCallback):
     """Shows a progress bar over optimizer steps with the last logged total loss, and prints evaluation losses."""
 
-    def __init__(self) -> None:
-        self._bar: tqdm | None = None
-        self._trained = ""
+    _bar: tqdm | None = None
+    _trained: str = ""
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
         if state.is_world_process_zero:
@@ -56,21 +57,22 @@ class IntervalsOfNow(TrainerCallback):
         state.compute_steps(args, state.max_steps)
 
 
+@dataclass(eq=False)
 class EachEpoch(TrainerCallback):
     """Calls a function at the beginning of each epoch with its number, from 0; also after a resume."""
 
-    def __init__(self, begin: Callable[[int], None]) -> None:
-        self._begin = begin
+    begin: Callable[[int], None]
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
-        self._begin(int(state.epoch or 0))
+        self.begin(int(state.epoch or 0))
 
 
+@dataclass(eq=False)
 class StepTime(TrainerCallback):
     """Measures the time of a step, without that of evaluations and checkpoints."""
 
-    def __init__(self) -> None:
-        self._step, self._since = 0, time.monotonic()
+    _step: int = 0
+    _since: float = field(default_factory=time.monotonic)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
         self._step, self._since = state.global_step, time.monotonic()
@@ -100,17 +102,17 @@ def append_line(path: Path, state: TrainerState, values: dict[str, Any]) -> None
         file.write(json.dumps({"step": state.global_step, "epoch": state.epoch, **values}) + "\n")
 
 
+@dataclass(eq=False)
 class MetricsFile(TrainerCallback):
     """Appends every log line to a file as JSON; ends the run if the loss is not finite."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: D102
         if not logs or ("train_runtime" in logs and state.global_step < state.max_steps):
             return  # a summary written at an interruption does not describe the run
         if state.is_world_process_zero:
-            append_line(self._path, state, logs)
+            append_line(self.path, state, logs)
         loss = logs.get("train_total_loss", logs.get("loss"))
         if loss is not None and not math.isfinite(loss):
             raise RunError(

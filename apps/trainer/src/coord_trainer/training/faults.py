@@ -18,14 +18,7 @@ from coord_trainer.console import say
 
 
 def refuse_non_finite_loss(output: ObjectiveOutput, loss: torch.Tensor, step: int, samples: Sequence[str]) -> None:
-    """Raise a `RunError` with term, step and images if a loss is not finite.
-
-    Args:
-        output: of the objective
-        loss: total loss
-        step: number of the optimizer step, from 1
-        samples: ids of the images
-    """
+    """Raise a `RunError` with term, step (from 1) and images if a loss is not finite."""
     if bool(torch.isfinite(loss.detach())):
         return
     sums = {name: float(term.sum.detach()) for name, term in output.terms.items()}
@@ -38,12 +31,9 @@ def refuse_non_finite_loss(output: ObjectiveOutput, loss: torch.Tensor, step: in
 
 
 def refuse_non_finite_gradient(norm: float, step: int, scaled: bool) -> None:
-    """Raise a `RunError` if a gradient is not finite, although its losses are.
+    """Raise a `RunError` if the norm of a gradient is not finite, although its losses are.
 
-    Args:
-        norm: of the gradient
-        step: number of the optimizer step, from 1
-        scaled: whether the gradient was scaled for float16; its scaler drops the step then, as it has to
+    Under float16 (`scaled`) the scaler drops the step then, as it has to.
     """
     if math.isfinite(norm):
         return

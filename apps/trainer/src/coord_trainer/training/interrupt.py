@@ -14,8 +14,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from transformers import TrainerCallback
 
@@ -43,18 +45,17 @@ class Interrupted(KeyboardInterrupt):
         return self.message or f"interrupted by {signal.Signals(self.signum).name}"
 
 
+@dataclass
 class Interruption:
     """Context manager that handles the signals of a run; does nothing outside of the main thread.
 
-    Attributes:
-        signum: the first signal received; 0 before that
+    `signum` is the first signal received; 0 before that.
     """
 
-    def __init__(self) -> None:
-        self.signum = 0
-        self._steps = False
-        self._process = os.getpid()
-        self._before = {}
+    signum: int = 0
+    _steps: bool = False
+    _process: int = field(default_factory=os.getpid)
+    _before: dict[signal.Signals, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Interruption:
         """Install the signal handlers."""
@@ -92,21 +93,18 @@ class Interruption:
         raise Interrupted(signum)
 
 
+@dataclass(eq=False)
 class StopAtBoundary(TrainerCallback):
-    """Saves and stops after the step in which a signal was received, on all ranks after the same step.
+    """Saves and stops after the step in which a signal was received, on all ranks after the same step."""
 
-    Args:
-        interruption: its `signum` is that of this rank, and is set to the largest over all ranks.
-    """
-
-    def __init__(self, interruption: Interruption) -> None:
-        self._interruption = interruption
-        self._stopped = False
+    interruption: Interruption
+    """Its `signum` is that of this rank, and is set to the largest over all ranks."""
+    _stopped: bool = False
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
-        signum = largest_over_ranks(self._interruption.signum, args.device)
+        signum = largest_over_ranks(self.interruption.signum, args.device)
         if signum:
-            self._interruption.signum = signum
+            self.interruption.signum = signum
             self._stopped = True
             control.should_save = control.should_training_stop = True
             control.should_evaluate = False
@@ -116,16 +114,13 @@ class StopAtBoundary(TrainerCallback):
             control.should_save = control.should_evaluate = False
 
 
+@dataclass(eq=False)
 class TrainingClock(TrainerCallback):
-    """Counts the seconds of training, including those before a resume, and saves them in each checkpoint.
+    """Counts the seconds of training, including those before a resume, and saves them in each checkpoint."""
 
-    Args:
-        before: seconds of training up to the checkpoint that training is resumed from
-    """
-
-    def __init__(self, before: float = 0.0) -> None:
-        self._before = before
-        self._started = time.monotonic()
+    before: float = 0.0
+    """Seconds of training up to the checkpoint that training is resumed from."""
+    _started: float = field(default_factory=time.monotonic)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
         self._started = time.monotonic()
@@ -137,7 +132,7 @@ class TrainingClock(TrainerCallback):
     @property
     def seconds(self) -> float:
         """Seconds of training until now, including those before a resume."""
-        return self._before + time.monotonic() - self._started
+        return self.before + time.monotonic() - self._started
 
 
 def seconds_of(checkpoint: Path) -> float:

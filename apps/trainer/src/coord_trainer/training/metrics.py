@@ -19,12 +19,9 @@ STEP_TIME = "seconds_per_step"
 
 
 def log_line(metrics: StepMetrics, sums: Mapping[str, float], prefix: str) -> dict[str, float]:
-    """Return names and values of a log line.
+    """Return names and values of a log line, from the sums of `metrics.flush`; empty if they are.
 
-    Args:
-        metrics: the accumulator
-        sums: result of its `flush`; the line is empty if they are
-        prefix: `""` while training, `"eval_"` for evaluation
+    The prefix is empty while training, and `eval_` for an evaluation.
     """
     if not sums:
         return {}
@@ -52,11 +49,6 @@ def log_line(metrics: StepMetrics, sums: Mapping[str, float], prefix: str) -> di
     }
 
 
-def always_logged(metrics: StepMetrics, prefix: str) -> tuple[str, ...]:
-    """Return the names that every log line has, whatever was measured."""
-    return tuple(log_line(metrics, dict.fromkeys(metrics.layout, 0.0), prefix))
-
-
 def term_gradient_norms(
     output: ObjectiveOutput,
     parameters: Iterable[torch.nn.Parameter],
@@ -64,13 +56,8 @@ def term_gradient_norms(
 ) -> dict[str, float]:
     """Return the L2 norm of the gradient of `weight · sum / denominator`, by term, before clipping.
 
-    It takes one extra backward pass per term and keeps the graph for the training step. With gradient accumulation or
-    several ranks it is the share of this micro-batch on this rank.
-
-    Args:
-        output: attached to the graph
-        parameters: of the model; frozen ones are skipped
-        denominators: as for `ObjectiveOutput.total`
+    It takes one extra backward pass per term and keeps the graph for the training step. With gradient
+    accumulation or several ranks it is the share of this micro-batch on this rank.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     counts = output.counts if denominators is None else denominators

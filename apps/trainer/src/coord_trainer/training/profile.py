@@ -33,13 +33,7 @@ _WARM_UP, _PROFILED = 3, 5
 
 
 class StepProfile(TrainerCallback):
-    """Profiles a few steps after warming up, and appends their times to the metrics file.
-
-    Args:
-        path: the metrics file
-        vision_tower: name of the vision tower's module
-        language_model: name of the language model's module
-    """
+    """Profiles a few steps after warming up, and appends their times to the metrics file."""
 
     def __init__(self, path: Path, vision_tower: str, language_model: str) -> None:
         self._path = path
@@ -97,15 +91,12 @@ def mark(module: nn.Module, name: str) -> None:
 
 
 def seconds_by_part(events: Sequence[Any]) -> dict[str, float]:
-    """Return the seconds of each part, forward and backward together, and of the `step`.
+    """Return the seconds of each part, forward and backward together, from events of torch.profiler.
 
-    Args:
-        events: raw events of torch.profiler
-
-    Returns:
-        Seconds of the parts, of `other operations` (such as adding gradients and clipping them), of `idle` and of their
-        sum, the `step`. With a GPU these are times of its kernels, and seconds of the host follow, which overlap with
-        them: `host data`, `host launches` and `host waits` say what it does while the GPU is idle.
+    They are seconds of the parts, of `other operations` (such as adding gradients and clipping them), of
+    `idle` and of their sum, the `step`. With a GPU these are times of its kernels, and seconds of the host
+    follow, which overlap with them: `host data`, `host launches` and `host waits` say what it does while the
+    GPU is idle.
     """
     kernels = [e for e in events if e.device_type() != DeviceType.CPU and not e.is_user_annotation()]
     host = [e for e in events if e.device_type() == DeviceType.CPU]

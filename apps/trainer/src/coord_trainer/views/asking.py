@@ -26,16 +26,10 @@ def looks_of(words: Sequence[str], width: int, height: int, question: Question) 
 def answer_views(
     words: Sequence[str], images: Sequence[Image.Image], question: Question, ask: Ask, at_once: int
 ) -> list[dict[str, Any]]:
-    """Return the answer to each image, with those to its views under `views`.
+    """Return the answer to each upright RGB image, with those to its views under `views`.
 
-    If one of its views has no answer, neither has the image, so that a later call asks again.
-
-    Args:
-        words: the views
-        images: upright and RGB
-        question: what is asked
-        ask: answers a batch; what it asks together has one prompt and one factor
-        at_once: number of images in a batch
+    If one of its views has no answer, neither has the image, so that a later call asks again. What `ask` is
+    given together, up to `at_once` images, has one prompt and one factor.
     """
     shown = [[("", Look()), *looks_of(words, *image.size, question)] for image in images]
     groups: dict[tuple[str | None, float], list[tuple[int, int]]] = {}

@@ -45,11 +45,7 @@ def register_view(view: type[View]) -> None:
 
 
 def views_of(words: Sequence[str]) -> tuple[View, ...]:
-    """Return the views that words name.
-
-    Raises:
-        ValueError: for a word that names none, or names one twice
-    """
+    """Return the views that words name; a `ValueError` for a word that names none, or the same again."""
     found: list[View] = []
     for word in words:
         name, colon, argument = str(word).partition(":")
@@ -66,11 +62,7 @@ def views_of(words: Sequence[str]) -> tuple[View, ...]:
 
 
 def check_views(words: Sequence[str], question: Question) -> None:
-    """Check that views suit a question.
-
-    Raises:
-        InputError: if one does not; the message says why
-    """
+    """Raise `InputError` with the reason if a view does not suit a question."""
     if words and not geometry_of(question.geometry).is_box:
         raise InputError(
             f"evaluation.views: only boxes are fused, and the geometry is {question.geometry}; leave the views out"

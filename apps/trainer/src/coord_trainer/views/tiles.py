@@ -17,10 +17,8 @@ _LONGEST_AUTO = 1024
 class Tiles(View):
     """Overlapping tiles, evenly spaced over the image, of which each is asked about; no tile exceeds the image.
 
-    Attributes:
-        size: width and height of a tile in pixels; None for the largest square that the model sees unreduced, but at
-            most 1,024 pixels wide
-        overlap: share of a tile that the next one shows too, at least
+    Without a size they are the largest squares that the model sees unreduced, but at most 1,024 pixels wide.
+    `overlap` is the least share of a tile that the next one shows too.
     """
 
     size: tuple[int, int] | None = None

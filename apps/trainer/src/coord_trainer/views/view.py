@@ -132,11 +132,7 @@ class View(ABC):
 
 
 def no_argument(view: type[View], argument: str | None) -> None:
-    """Refuse an argument of a view that takes none.
-
-    Raises:
-        ValueError: if there is one
-    """
+    """Raise `ValueError` if there is an argument, for a view that takes none."""
     if argument is not None:
         raise ValueError(f"expected {view.name} without an argument, found {view.name}:{argument}")
 
@@ -150,10 +146,10 @@ def in_image(item: ScoredObject, back: Affine) -> ScoredObject:
 
     Example:
         >>> from coord_eval import ScoredObject
-        >>> found = ScoredObject("cat", (0.0, 0.25, 0.5, 1.0), 0.9, ())
+        >>> found = ScoredObject("cat", (0.0, 0.25, 0.5, 1.0), (0, 250, 500, 1000), (0, 40), score=0.9)
         >>> in_image(found, Look(mirrored=True).back(8, 8)).box
         (0.5, 0.25, 1.0, 1.0)
     """
     corners = [back(x, y) for x, y in product(item.box[::2], item.box[1::2])]
     xs, ys = ([min(max(v, 0.0), 1.0) for v in values] for values in zip(*corners, strict=True))
-    return item._replace(box=(min(xs), min(ys), max(xs), max(ys)))
+    return item._replace(box=(min(xs), min(ys), max(xs), max(ys)), scale=None)

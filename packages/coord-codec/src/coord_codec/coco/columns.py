@@ -176,11 +176,7 @@ def _is_plain(record: Any) -> bool:
 
 
 def _numbers_of(lists: _Lists) -> tuple[np.ndarray, np.ndarray]:
-    """Return image id, category id, id and crowd flag, and bbox and area, of plain rows.
-
-    Raises:
-        OverflowError: a number does not fit into 64 bits.
-    """
+    """Return image id, category id, id and crowd flag, and bbox and area, of plain rows."""
     ids, boxes, areas = lists
     area_N1 = np.array(areas, np.float64)[:, None]  # None becomes NaN
     ints_N4 = np.stack([np.array(column, np.int64) for column in ids], axis=1)

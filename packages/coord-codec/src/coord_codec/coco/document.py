@@ -123,10 +123,7 @@ class CocoLists:
 def stream_coco(file: JsonFile, whole: bool, image_row: Callable[[Any], Any] | None = None) -> CocoLists:
     """Return the lists of a file, of which some thousand annotations are in memory at a time.
 
-    Args:
-        file: the file
-        whole: see `AnnotationColumns`
-        image_row: changes each row of the list of images; None to leave them as they are
+    Each row of the list of images is changed by `image_row`; see `AnnotationColumns` for `whole`.
 
     Raises:
         InputError: the file cannot be read, or is not a JSON object
@@ -174,17 +171,7 @@ def read_coco(
 def content_of(
     annotations: AnnotationColumns, reader: CocoReader, on_bad_box: OnBadBox | None, geometry: Geometry | None = None
 ) -> CocoContent:
-    """Return the content of a document of which the annotations are columns.
-
-    Args:
-        annotations: the list of annotations
-        reader: the other two lists
-        on_bad_box: how to treat images with refused objects, see `read_annotations`
-        geometry: the shape of every target; None for boxes
-
-    Raises:
-        InputError: no annotation belongs to an image of the document
-    """
+    """Return the content of a document of which the annotations are columns."""
     return _Content(annotations, reader, on_bad_box, geometry).read()
 
 
@@ -192,11 +179,8 @@ def content_of(
 class _Content:
     """The steps from columns to content.
 
-    Attributes:
-        problems: problem of each annotation that is left out, with its position
-        with_image: images that a refused target may take along
-        uncertain: see `CocoContent`
-        sources: the annotation of each row that is not plain
+    Problems come with the position of their annotation; `with_image` are images that a refused target may take
+    along.
     """
 
     annotations: AnnotationColumns

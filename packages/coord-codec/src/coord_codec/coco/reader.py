@@ -59,16 +59,7 @@ def numbered(value: ImageId) -> ImageId:
 
 
 class _Ids:
-    """Finds rows by id: by the exact id, otherwise by the same number if no other row has it ("42" finds 42).
-
-    Args:
-        rows: the valid rows
-        records: all rows of the document
-
-    Attributes:
-        index: index of each row by its id
-        left_out: ids of the rows that were left out
-    """
+    """Finds valid rows by the exact id, otherwise by the same number if no other row has it ("42" finds 42)."""
 
     def __init__(self, rows: Iterable[Category | CocoImage], records: Iterable[Any]) -> None:
         self.index: dict[ImageId, int] = {row.id: i for i, row in enumerate(rows)}
@@ -217,11 +208,7 @@ class CocoReader:
         return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd))
 
     def turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:
-        """Return the corners of the oriented box that an annotation states beside its unturned one, None without one.
-
-        Raises:
-            InputError: `field: fault`
-        """
+        """Return the corners of the oriented box that a row states beside its unturned one, or None."""
         return turned_outline(record, bbox_xywh, lambda: self._largest_turn) if states_more(record) else None
 
     def named_by(self, record: Any) -> tuple[int | None, int | None, bool]:
@@ -246,11 +233,7 @@ class CocoReader:
     def check_images(self, first_of_none: Problem | None) -> None:
         """Check, after all annotations were read, that at least one of them belongs to an image of the file.
 
-        Args:
-            first_of_none: the first problem with an image id; None if there is none, or any row was plain
-
-        Raises:
-            InputError: if none does, so that no image would have objects
+        The first problem with an image id is None if there is none, or any row was plain.
         """
         images = (*self.image_index, *self._image_ids.left_out)
         if first_of_none is not None and images and not self._any_image_known:

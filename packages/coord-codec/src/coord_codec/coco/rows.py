@@ -25,13 +25,7 @@ def by_id(row: Category | CocoImage) -> tuple[bool, Any]:
 def read_categories(
     records: Iterable[Any], source: str, problems: list[Problem]
 ) -> tuple[tuple[Category, ...], set[ImageId]]:
-    """Return the categories by ascending id, and the ids of those whose names cannot occur in a target text.
-
-    Args:
-        records: the document's list of categories
-        source: name of the document in problems
-        problems: list that problems are appended to
-    """
+    """Return the categories by ascending id, and ids of those whose names cannot occur in a target text."""
     named = _unique(records, f"{source}: categories", _category, problems)
     unteachable: set[ImageId] = set()
     for where, category in named.items():
@@ -49,16 +43,7 @@ def read_images(
     image_size: Callable[[str], tuple[int, int] | None] | None,
     folder: str | os.PathLike[str] | None,
 ) -> tuple[CocoImage, ...]:
-    """Return the images in the order of the document.
-
-    Args:
-        records: the document's list of images
-        source: name of the document in problems
-        problems: list that problems are appended to
-        notes: counter of events that are not faults
-        image_size: looks up the size of images that have none in the file
-        folder: folder that image paths are relative to; None if unknown
-    """
+    """Return the images in the order of the document."""
 
     def parse(record: Mapping[str, Any]) -> CocoImage:
         notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)

@@ -27,14 +27,7 @@ def turned_outline(
     """Return the corners of the oriented box that an annotation states beside its unturned one; None if it has none.
 
     It is also None for an annotation with an outline, which its box encloses, unless that is the unturned box.
-
-    Args:
-        record: the annotation
-        bbox_xywh: its box
-        largest: see `turn_of`
-
-    Raises:
-        InputError: `field: fault`
+    See `turn_of` for `largest`.
     """
     x, y, width, height = bbox_xywh
     corners = (x, y, x + width, y + height)
@@ -71,13 +64,7 @@ def coco_shape(
     Without a segmentation the shape is derived from the box; of several outlines the largest is used; a segmentation
     of four vertices is an oriented box. The notes count derived shapes and annotations with several outlines.
 
-    Args:
-        record: the annotation
-        kind: the geometry
-        bbox: its box in [0, 1]
-        size: width and height of its image in pixels
-        names: keypoint names of its category; None if the file has none
-        notes: counter of events that are not faults
+    The box is in [0, 1], the size of the image in pixels, and `names` are those of its category's keypoints.
 
     Raises:
         InputError: `field: fault`, for masks in run-length encoding, and outlines that cross themselves, have fewer

@@ -19,9 +19,6 @@ from coord_codec.files import InputError, RunError
 def exit_codes(*, quiet: bool = False) -> Iterator[None]:
     """Run a command, and end the process with one line on stderr where it fails for a reason that a user can mend.
 
-    Args:
-        quiet: print nothing if the command is interrupted
-
     Raises:
         SystemExit: 2 for bad input, 1 for a failed run, 130 for an interrupt, 143 for SIGTERM
     """
@@ -60,11 +57,7 @@ def exit_codes(*, quiet: bool = False) -> Iterator[None]:
 
 
 def stop(message: str, code: int) -> NoReturn:
-    """Print a message on stderr and end the process.
-
-    Raises:
-        SystemExit: always
-    """
+    """Print a message on stderr and end the process."""
     print(message, file=sys.stderr, flush=True)
     sys.exit(code)
 

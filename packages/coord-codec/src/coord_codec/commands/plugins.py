@@ -19,9 +19,7 @@ def plugin_digests(names: Iterable[str]) -> dict[str, str]:
 def import_plugins(names: Iterable[str], key: str = "--plugin") -> None:
     """Import each plugin once; it runs the user's own code, which registers rows of the tables.
 
-    Args:
-        names: paths ending in `.py`, relative to the working folder, or dotted names of installed modules
-        key: the option or setting that names them, for messages
+    Names are paths ending in `.py`, relative to the working folder, or dotted names of installed modules.
 
     Raises:
         InputError: a plugin does not exist, or importing it raises an error.

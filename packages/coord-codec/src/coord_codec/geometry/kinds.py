@@ -31,11 +31,7 @@ class BoxGeometry(Geometry):
     loss = "box"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the corners unchanged.
-
-        Raises:
-            ValueError: if corners are swapped, or the box has no area
-        """
+        """Return the corners unchanged."""
         self.check_count(coordinates)
         check_corners(coordinates, coordinates)
         return coordinates
@@ -96,11 +92,7 @@ class OrientedGeometry(Geometry):
     from_box_words = "the corners of the box are"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the corners clockwise, starting with the topmost; of two topmost corners the left one is first.
-
-        Raises:
-            ValueError: if they are not the four corners of a convex quadrilateral in order
-        """
+        """Return the corners clockwise from the topmost; of two topmost corners the left one is first."""
         self.check_count(coordinates)
         points = pairs(coordinates)
         if abs(signed_area(points)) < 1e-12 or len(set(points)) < 4:
@@ -124,11 +116,7 @@ class OrientedGeometry(Geometry):
         return outlines[0] if [len(outline) for outline in outlines] == [self.least] else None
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
-        """Return the corners, starting with the one that is topmost after quantisation.
-
-        Raises:
-            SmallBoxError: if two corners lie in one bin, or the quantised box has no area
-        """
+        """Return the corners, starting with the one that is topmost after quantisation."""
         points = pairs(coordinates)
         bins = [(grid.quantize(x), grid.quantize(y)) for x, y in points]
         if len(set(bins)) < 4 or not signed_area(bins):
@@ -156,11 +144,7 @@ class KeypointsGeometry(Geometry):
     coco_field = "keypoints"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the points unchanged.
-
-        Raises:
-            ValueError: if there are too many points, or none is labelled
-        """
+        """Return the points unchanged."""
         self.check_count(coordinates)
         if not any(coordinates):
             raise SmallBoxError("none of the keypoints is labelled, so that there is nothing to show")

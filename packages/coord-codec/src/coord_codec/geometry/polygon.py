@@ -63,10 +63,6 @@ class PolygonGeometry(Geometry):
         """Return the outline clockwise, starting with the topmost vertex; repeated neighbours are removed.
 
         The outline may have more vertices than a target text contains.
-
-        Raises:
-            ValueError: if there are fewer than three different vertices or an odd number of coordinates, or the outline
-                crosses or touches itself
         """
         if len(coordinates) % 2:
             raise InputError(f"expected x and y of each vertex of a polygon, found {len(coordinates)} coordinates")
@@ -105,11 +101,7 @@ class PolygonGeometry(Geometry):
         return chosen if len(ring) == len(points) else flat(ring)
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
-        """Return the simplified outline without vertices in the bin of a neighbour, starting with the topmost bin.
-
-        Raises:
-            SmallBoxError: if fewer than three vertices are left, or the quantised outline has no area
-        """
+        """Return the simplified outline without vertices in the bin of a neighbour, from the topmost bin on."""
         points = simplify(pairs(coordinates), self.max_vertices)
         bins = [(grid.quantize(x), grid.quantize(y)) for x, y in points]
         kept = [i for i, at in enumerate(bins) if at != bins[i - 1]]

@@ -52,11 +52,7 @@ class Shape:
         return self.transform(MIRROR)
 
     def transform(self, change: Affine) -> Shape:
-        """Return the shape in a changed image; if left and right are swapped, so are left and right keypoints.
-
-        Raises:
-            ValueError: if there is no such shape in the changed image
-        """
+        """Return the shape in a changed image; where left and right are swapped, keypoints are too."""
         coordinates = geometry_of(self.type).transform(self.coordinates, change)
         if not self.names or not change.mirrors:
             return Shape(self.type, coordinates, self.names, self.visibility)
@@ -115,11 +111,7 @@ def read_shape(value: Any) -> Shape:
 
 
 def named_points(kind: Geometry, coordinates: Coordinates, names: Any, visibility: Any) -> Shape:
-    """Return a shape of named points; unlabelled points are set to 0, 0.
-
-    Raises:
-        ValueError: if there is not one name and one visibility for each point, or no point is labelled
-    """
+    """Return a shape of named points; unlabelled points are set to 0, 0."""
     kind.check_count(coordinates)
     count = len(pairs(coordinates))
     if not isinstance(names, (list, tuple)) or len(set(map(str, names))) != count:
@@ -165,11 +157,7 @@ def shape_of(obj: Shaped, geometry: str | Geometry) -> Shape:
 
 
 def coordinates_in(obj: Shaped, kind: Geometry) -> Coordinates:
-    """Return the coordinates of an object in a geometry: of its own shape, or of one derived from its box.
-
-    Raises:
-        InputError: if the object has no such shape and it cannot be derived from the box
-    """
+    """Return the coordinates of an object in a geometry: of its own shape, or of one derived from its box."""
     own = obj.geometry
     coordinates = own.coordinates if own is not None and own.type == kind.name else kind.from_box(obj.bbox)
     if coordinates is None:

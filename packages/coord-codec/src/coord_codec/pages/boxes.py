@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,11 +59,8 @@ def image_svg(name: str, size: tuple[float, float], boxes: Sequence[Drawn], data
     Labels are placed beside their boxes, those of errors first; one that finds no room is hidden until the image is
     enlarged, and its tooltip stays.
 
-    Args:
-        name: description for screen readers
-        size: width and height of the image, in any unit
-        boxes: boxes in any order
-        data: the image as a data URL; None draws on a plain background
+    The width and height of the image are in any unit, `name` is for screen readers, and without the image
+    itself, a data URL, the background is plain.
 
     Example:
         >>> image_svg("a.jpg", (64, 48), [Drawn("cat", (0.1, 0.1, 0.5, 0.5))])[:4]
@@ -113,13 +110,7 @@ def _outline(drawn: Drawn, w: int, h: int) -> str:
 
 
 def label_key(slots: Mapping[str, int], most: int = 60, folded: bool = True) -> str:
-    """Return the colours and numbers of labels; empty for fewer than two.
-
-    Args:
-        slots: place of each label, from `label_slots`
-        most: most labels shown
-        folded: whether they are folded at first
-    """
+    """Return the colours and numbers of at most `most` labels, from `label_slots`; empty for fewer than two."""
     if len(slots) < 2:
         return ""
     items = "".join(
@@ -142,11 +133,10 @@ def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
         text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
         # East Asian characters are about twice as wide as Latin ones.
         width = sum(_WIDE_LETTER if ord(c) > 0x2E7F else _LETTER for c in text) + 4
-        places = _places(drawn, width, w, h)
-        free = next((place for place in places if _is_free(place, placed)), None)
+        free = next((place for place in _places(drawn, width, w, h) if _is_free(place, placed)), None)
         if free is not None:
             placed.append(free)
-        x, y = (free or places[0])[:2]
+        x, y = (free or next(_places(drawn, width, w, h)))[:2]
         hidden = "" if free is not None else " over"
         texts.append(
             f'<text class="c{drawn.slot % len(PALETTE)}{hidden}" x="{x + 2:.0f}" y="{y + 11:.0f}">{safe(text)}</text>'
@@ -154,13 +144,14 @@ def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
     return texts
 
 
-def _places(drawn: Drawn, width: float, w: int, h: int) -> list[tuple[float, float, float, float]]:
-    """Return rectangles for a label inside the drawing: above, inside or below the box, to its left or right."""
+def _places(drawn: Drawn, width: float, w: int, h: int) -> Iterator[tuple[float, float, float, float]]:
+    """Yield rectangles for a label inside the drawing: above, inside or below the box, to its left or right."""
     x1, y1, x2, y2 = (v * side for v, side in zip(drawn.box, (w, h, w, h), strict=True))
     lefts, tops = (x1, x2 - width, (x1 + x2 - width) / 2), (y1 - _LINE, y1 + 1, y2, y2 - _LINE - 1)
-    ys = [min(max(top, 0.0), max(h - _LINE, 0.0)) for top in tops]
     xs = [min(max(left, 0.0), max(w - width, 0.0)) for left in lefts]
-    return [(x, y, x + width, y + _LINE) for y in ys for x in xs]
+    for top in tops:
+        y = min(max(top, 0.0), max(h - _LINE, 0.0))
+        yield from ((x, y, x + width, y + _LINE) for x in xs)
 
 
 def _is_free(place: tuple[float, float, float, float], placed: list[tuple[float, float, float, float]]) -> bool:

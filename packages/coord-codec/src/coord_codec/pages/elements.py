@@ -15,11 +15,7 @@ _ONE_LINE = 60
 def printable(value: object, keep: str = "") -> str:
     r"""Escape control, bidirectional and surrogate characters, as in `\u202e`.
 
-    They could otherwise rearrange the text around an answer.
-
-    Args:
-        value: any text, for example from a model or a file
-        keep: characters that are not escaped
+    They could otherwise rearrange the text around an answer. Characters in `keep` are not escaped.
     """
     text = str(value)
     if text.isprintable():
@@ -52,14 +48,7 @@ class Strong(str):
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], sortable: bool = False, words: int = 1) -> str:
-    """Return an HTML table; cells are escaped.
-
-    Args:
-        head: names of the columns
-        rows: the cells of each row
-        sortable: whether a click on a heading sorts the rows
-        words: columns of text at the left; the others are right-aligned
-    """
+    """Return an HTML table; cells are escaped, and all but `words` columns at the left are right-aligned."""
     header, *lines = (
         "".join(_cell(tag, column < words, cell) for column, cell in enumerate(row))
         for tag, row in (("th", head), *(("td", row) for row in rows))
@@ -81,13 +70,9 @@ def _cell(tag: str, is_word: bool, value: object) -> str:
 
 
 def section(title: str, html: str, figure: str = "", folded: bool = False) -> str:
-    """Return a part of the page that folds behind its heading; `html` is inserted unescaped.
+    """Return a part of the page that folds behind its heading.
 
-    Args:
-        title: heading, plain text
-        html: content
-        figure: main figure, shown beside the heading, plain text
-        folded: whether the content is folded at first
+    `html` is inserted unescaped, the rest is plain text; the main `figure` is shown beside the heading.
     """
     name = re.sub(r"\W+", "-", title.casefold()).strip("-") or "part"
     opened = "" if folded else " open"
@@ -115,12 +100,7 @@ def columns(*parts: str) -> str:
 
 
 def outline_svg(points: Sequence[tuple[float, float]], kind: Geometry) -> str:
-    """Return the start of an SVG element: a closed outline, or a cross at each labelled point.
-
-    Args:
-        points: points of `kind.outline` in units of the drawing
-        kind: the geometry
-    """
+    """Return the start of an SVG element: a closed outline, or a cross at each labelled point."""
     if kind.closed:
         return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
     crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in kind.placed(points))

@@ -41,12 +41,8 @@ def page(title: str, body: str, style: str = "", facts: Mapping[str, object] | N
 
     Its content security policy allows inline styles, embedded images and the page's own script, and no requests.
 
-    Args:
-        title: heading, plain text
-        body: HTML, inserted unescaped
-        style: CSS added to the page's own
-        facts: what the page is about, shown below the heading: names and values, plain text
-        script: JavaScript added to the page's own
+    The `body` is inserted unescaped; `facts`, what the page is about, stand below the heading and are plain text
+    as it is. Style and script are added to the page's own.
     """
     script = _resource("page.js") + script
     body, contents = _contents(body)

@@ -139,9 +139,8 @@ class Gallery:
     def html(self, *, kinds: Mapping[str, str] | None = None, sorts: Sequence[tuple[str, bool]] = ()) -> str:
         """Return the cards with their tools; without JavaScript it shows all images in the order given.
 
-        Args:
-            kinds: names of the fates to filter by
-            sorts: name of each order, and whether it begins with the largest value
+        They can be filtered by fates, whose names are `kinds`, and sorted: each of `sorts` is the name of an order,
+        and whether it begins with the largest value.
         """
         cards = self.cards
         if not cards:

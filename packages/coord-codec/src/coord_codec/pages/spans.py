@@ -11,11 +11,7 @@ LONGEST = 4000
 
 
 def coloured_text(text: str, spans: Iterable[tuple[int, int, str, str]]) -> str:
-    """Return a text as HTML, with a class and a tooltip on its spans; later spans win where they overlap.
-
-    Args:
-        text: any text
-        spans: start, end, CSS class and tooltip of each
+    """Return a text as HTML, with a CSS class and a tooltip on its spans; later spans win where they overlap.
 
     Example:
         >>> coloured_text("a cat", [(2, 5, "desc", "description")])

@@ -85,7 +85,8 @@ class AnnotationFormat:
         about: what it looks like, in the documentation
         examples: an example of each geometry that it can carry
         recognise: whether a file or folder is of this format; None if only its name tells
-        read: reads the objects as the source states them, given the source and the folder of images that the user named
+        read: reads the objects as the source states them, given the source and the folder of images that the
+            user named; a source that cannot be read is an `InputError`
         load: reads a source entirely, in place of `read`
         has_label_files: whether a folder holds files of this format, one for each image, as those of several formats
             may lie in one folder
@@ -106,11 +107,7 @@ class AnnotationFormat:
         return tuple(self.examples)
 
     def evidence(self, source: Source, rules: ObjectRules) -> Evidence:
-        """Read a source of this format.
-
-        Raises:
-            InputError: the source cannot be read.
-        """
+        """Read a source of this format."""
         # The names of the formats are known without NumPy and Pillow; reading needs both.
         from coord_data.looking.image_file import ImageFolder, problem_of
         from coord_data.sources.raw_boxes import raw_of_reading
@@ -124,6 +121,7 @@ class AnnotationFormat:
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
         here = found_here((image.name for image in images_read if image.name and not image.fault), reading.root)
         images_read = [_renamed(image, here) if image.name in here else image for image in images_read]
+        images_read = [image._replace(name=_relative(image.name, reading.root)) for image in images_read]
         reading = replace(reading, images=images_read)
         folder = ImageFolder(reading.root)
         if any(image.size is None and image.name for image in images_read):  # all workers look for the sizes
@@ -143,6 +141,16 @@ class AnnotationFormat:
 
 def _renamed(image: RawImage, here: Mapping[str, Found]) -> RawImage:
     return image._replace(name=here[image.name].name, notes=(*image.notes, *here[image.name].notes))
+
+
+def _relative(name: str, root: Path) -> str:
+    """Return a path as records contain it: an absolute path below `root` becomes relative to it."""
+    path = Path(name.replace("\\", "/"))
+    if path.is_absolute():
+        for base in (root, root.resolve()):
+            if path.is_relative_to(base):
+                return path.relative_to(base).as_posix()
+    return path.as_posix() if name else ""
 
 
 FORMATS: Registry[AnnotationFormat] = Registry("annotation format")

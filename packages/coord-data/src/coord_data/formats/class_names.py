@@ -35,9 +35,6 @@ def read_data_file(source: Source) -> Mapping[str, Any]:
     """Return the top-level mapping of a YAML file, or of Darknet's obj.data; empty if its top level is not a mapping.
 
     `names` keeps class names as written: YAML would turn `yes` into True and `12:30` into 750.
-
-    Raises:
-        InputError: the file cannot be read or is not YAML.
     """
     if source.path.suffix == ".data":
         return _of_darknet(source)
@@ -75,9 +72,6 @@ def find_classes(source: Source) -> tuple[ClassList, Path]:
 
     Searches the folder, then its subfolders (LabelImg writes classes.txt beside the labels), then the three folders
     above it with their `labels`.
-
-    Raises:
-        InputError: no file names classes, two files of the same depth differ, or a name is not text.
     """
     folder = source.path
     if result := _first(folder, source):
@@ -111,11 +105,7 @@ def _first(folder: Path, source: Source) -> tuple[ClassList, Path] | None:
 
 
 def classes_of(values: Mapping[str, Any], path: Path) -> ClassList:
-    """Return the classes from the keys `names` and `kpt_shape` of a data.yaml.
-
-    Raises:
-        InputError: a name is not text, or `kpt_shape` is not a shape.
-    """
+    """Return the classes from the keys `names` and `kpt_shape` of a data.yaml."""
     names, shape = _as_names(values["names"], path), values.get("kpt_shape")
     if shape is None:
         return ClassList(names)
@@ -127,11 +117,7 @@ def classes_of(values: Mapping[str, Any], path: Path) -> ClassList:
 
 
 def _keypoint_names(values: Mapping[str, Any], count: int, path: Path) -> tuple[str, ...]:
-    """Return the `kpt_names` of the first class, else names from `flip_idx`, which pairs left and right, else numbers.
-
-    Raises:
-        InputError: there is not one entry for each keypoint.
-    """
+    """Return the `kpt_names` of the first class, else names from the pairs of `flip_idx`, else numbers."""
     stated, flip = values.get("kpt_names"), values.get("flip_idx")
     if isinstance(stated, Mapping):
         stated = next(iter(stated.values()), None)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import AnnotationSet
-from coord_codec.annotations import records_in, used_in_training
+from coord_codec.annotations import ValidInstances, records_in, used_in_training
 from coord_codec.files import read_json
+from coord_codec.geometry import geometry_of
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
 from coord_data.sources.source import Source
 
@@ -51,24 +52,27 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
 def records_of(
     source: Source, rules: ObjectRules, folder: ImageFolder, image_row: Callable[[Any], Any] | None = None
 ) -> CocoRecords | LineRecords:
-    """Return the records of a file of COCO JSON or of instance records, which decides by its content.
-
-    Raises:
-        InputError: the file cannot be read, or is neither.
-    """
+    """Return the records of a file of COCO JSON or of instance records, which decides by its content."""
+    from coord_codec.coco.document import CocoLists, stream_coco
     from coord_data.sources.read_as import ReadAs
     from coord_data.sources.reread import reread_source
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
 
-    root = rules.images or source.path.parent
     if rules.read_as is not None:
-        source = reread_source(source, ReadAs.parse(rules.read_as), folder.look_at)
+        reading = ReadAs.parse(rules.read_as)
+        source = reread_source(source, reading, folder.look_at)
+    kind = None if geometry_of(rules.geometry).is_box else geometry_of(rules.geometry)
     is_coco = bool(_COCO & source.keys[0]) and source.record is None
     records = None if is_coco else records_in(source)
-    if records is not None:
-        return LineRecords(source, records, rules, root)
-    return CocoRecords(source, rules, root, folder.size, image_row)
+    read: CocoLists | ValidInstances
+    if records is None:
+        read = stream_coco(source, whole=kind is not None, image_row=image_row)
+    else:
+        read = ValidInstances(records, rules.on_bad_box, kind, folder.root)
+    if isinstance(read, ValidInstances):
+        return LineRecords(source, read, folder.root)
+    return CocoRecords(source, read, rules.on_bad_box, kind, folder)
 
 
 _COCO = {"images", "annotations"}

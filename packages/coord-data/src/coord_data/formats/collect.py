@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from coord_codec import AnnotationSet, CoordGrid, Geometry, InputError, Instance, Object, Problem, Shape, geometry_of
@@ -33,12 +32,8 @@ def collect(
 ) -> AnnotationSet:
     """Return the instances of a reading, with a list of refused records and counts of repairs.
 
-    Args:
-        reading: result of a format reader
-        on_bad_box: how a refused object affects its image
-        image_size: looks up the width and height of an image whose record states none
-        geometry: the shape that each target must have: its own, or one derived from its box
-        image_fault: returns why an image cannot be used, which is told once in place of each of its boxes in pixels
+    The size of an image whose record states none is looked up, and `image_fault` returns why an image cannot be
+    used, which is told once in place of each of its boxes in pixels.
     """
     kind = geometry_of(geometry)
     problems: list[Problem] = []
@@ -46,7 +41,7 @@ def collect(
     images: list[tuple[RawImage, str, tuple[int, int] | None] | Problem] = []
     ids = UniqueIds()
     for raw in reading.images:
-        name = _relative(raw.name, reading.root)
+        name = raw.name
         fault = raw.fault or ("" if name else "expected the path of an image, found none")
         repeated = ids.fault(raw.image_id, raw.where)
         if repeated or fault:
@@ -107,7 +102,7 @@ def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list
     places: list[_Place | ValueError | None] = [None] * len(objects)
     rows: list[int] = []
     extents: list[tuple[float, float]] = []
-    slacks: list[tuple[float, float]] = []
+    sizes: list[tuple[float, float]] = []
     for n, (stated, size) in enumerate(objects):
         try:
             _check(stated, size)
@@ -117,23 +112,17 @@ def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list
         if not stated.is_point:
             rows.append(n)
             extents.append(_extent(stated, size))
-            slacks.append((CLIP_PIXELS, CLIP_PIXELS) if stated.unit == "pixels" else _shares_of_a_pixel(size))
-    corners = [objects[n][0].corners_xyxy for n in rows]
-    boxes_M4, extent_M2, slack_M2 = (
-        np.array(values, np.float64).reshape(-1, width) for values, width in ((corners, 4), (extents, 2), (slacks, 2))
-    )
-    placed = place(boxes_M4, extent_M2, slack_M2, CoordGrid())
+            sizes.append(size or (np.inf, np.inf))
+    boxes_M4 = np.array([objects[n][0].corners_xyxy for n in rows], np.float64).reshape(-1, 4)
+    extent_M2, size_M2 = (np.array(values, np.float64).reshape(-1, 2) for values in (extents, sizes))
+    placed = place(boxes_M4, extent_M2, CLIP_PIXELS * extent_M2 / size_M2, CoordGrid())
     for m, box in enumerate(placed.fractions_N4.tolist()):
         places[rows[m]] = placed.faults.get(m) or ((box[0], box[1], box[2], box[3]), bool(placed.clipped_N[m]))
     return places
 
 
 def _check(stated: RawObject, size: tuple[int, int] | None) -> None:
-    """Check what makes an object one of its image, apart from where it lies.
-
-    Raises:
-        ValueError: it is none
-    """
+    """Check what makes an object one of its image, apart from where it lies."""
     if stated.fault:
         raise InputError(stated.fault)
     check_description(stated.desc)
@@ -148,10 +137,6 @@ def _extent(stated: RawObject, size: tuple[int, int] | None) -> tuple[float, flo
     return (float(size[0]), float(size[1])) if stated.unit == "pixels" and size is not None else (1.0, 1.0)
 
 
-def _shares_of_a_pixel(size: tuple[int, int] | None) -> tuple[float, float]:
-    return (CLIP_PIXELS / size[0], CLIP_PIXELS / size[1]) if size else (0.0, 0.0)
-
-
 def _fields(
     stated: RawObject,
     size: tuple[int, int] | None,
@@ -159,11 +144,7 @@ def _fields(
     kind: Geometry,
     notes: Counter[str],
 ) -> dict[str, Any]:
-    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape.
-
-    Raises:
-        ValueError: it has no place in its image, or has no such shape
-    """
+    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape."""
     if isinstance(placed, ValueError):
         raise placed
     if placed is None:
@@ -194,13 +175,3 @@ def _point(stated: RawObject, extent: tuple[float, float], kind: Geometry) -> di
 
 def _scaled(values: Sequence[float], scale: Sequence[float]) -> list[float]:
     return [value * scale[i % len(scale)] for i, value in enumerate(values)]
-
-
-def _relative(name: str, root: Path) -> str:
-    """Return a path as records contain it: an absolute path below `root` becomes relative to it."""
-    path = Path(name.replace("\\", "/"))
-    if path.is_absolute():
-        for base in (root, root.resolve()):
-            if path.is_relative_to(base):
-                return path.relative_to(base).as_posix()
-    return path.as_posix() if name else ""

@@ -37,7 +37,7 @@ from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
 from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.sources.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, csv_rows, image_size, is_number, number
+from coord_data.sources.raw import RawImage, RawObject, Reading, Unit, csv_rows, is_number, number
 from coord_data.sources.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img", "image_id", "imageid")
@@ -82,41 +82,62 @@ def recognise(source: Source) -> bool:
     if source.is_dir or source.head[:1] in ("{", "[", "<", ""):
         return False
     try:
-        _head(source)
+        _columns(source)
     except InputError:
         return source.path.suffix.lower() in (".csv", ".tsv")  # `read` reports what is missing
     return True
 
 
-class _Head(NamedTuple):
-    """What the first lines of a table tell.
+class _Columns(NamedTuple):
+    """What the first lines of a table tell: the place of each column by its name, and names by their meaning.
 
-    Attributes:
-        columns: index of each column by its name
-        rows: number of rows that are not of objects: a header, and the line `sep=;` that Excel may write above it
-        delimiter: what separates the cells
-        width: number of cells
+    `above` is the number of rows that are not of objects: a header, and the line `sep=;` that Excel may write
+    above it.
     """
 
-    columns: dict[str, int]
-    rows: int
+    places: dict[str, int]
+    image: str
+    label: str
+    box: tuple[str, ...]
+    order: Order
+    size: tuple[str, ...]
+    others: list[str]
+    above: int
     delimiter: str
     width: int
 
 
-def _head(source: Source) -> _Head:
+def _columns(source: Source) -> _Columns:
     lines = source.head.split("\n", 2)
     line = next((line.strip() for line in lines if line.strip()[:-1] != "sep="), "")
     delimiter, skipped = max(",;\t", key=line.count), lines[0].strip()[:-1] == "sep="
     _, cells = next(csv_rows(line, source.path, delimiter), (1, []))
-    first = [_cell(cells, column) for column in range(len(cells))]
-    columns = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
-    if _pick(columns, _IMAGE) and _pick(columns, _LABEL) and _group(columns, (*_CORNERS, *_SIZED, *_CENTRED)):
-        return _Head(columns, 1 + skipped, delimiter, len(first))
-    numbers = [_with_point(cell, delimiter) for cell in first[1:5]]
-    if len(first) == len(_BARE) and all(not cell or is_number(cell) for cell in numbers):
-        return _Head({name: column for column, name in enumerate(_BARE)}, int(skipped), delimiter, len(first))
-    raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
+    first = [_filled(cell) for cell in cells]
+    places = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
+    boxes = (*_CORNERS, *_SIZED, *_CENTRED)
+    has_header = bool(_pick(places, _IMAGE) and _pick(places, _LABEL) and _group(places, boxes))
+    if not has_header:
+        numbers = [_with_point(cell, delimiter) for cell in first[1:5]]
+        if len(first) != len(_BARE) or not all(not cell or is_number(cell) for cell in numbers):
+            raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
+        places = {name: column for column, name in enumerate(_BARE)}
+    image, label = _pick(places, _IMAGE), _pick(places, _LABEL)
+    corners, sized = _group(places, _CORNERS), _group(places, _SIZED)
+    box = corners or sized or _group(places, _CENTRED)
+    size = _group(places, _SIZES if corners else _SIZES[:2])
+    known = {"", image, label, *box, *size, *_LABEL, *PHRASE_KEYS}
+    return _Columns(
+        places,
+        image,
+        label,
+        box,
+        "xyxy" if corners else "xywh" if sized else "cxcywh",
+        size,
+        [name for name in places if name not in known],
+        has_header + skipped,
+        delimiter,
+        len(first),
+    )
 
 
 def _with_point(cell: str, delimiter: str) -> str:
@@ -124,23 +145,18 @@ def _with_point(cell: str, delimiter: str) -> str:
     return cell.replace(",", ".") if delimiter == ";" else cell
 
 
-def _pick(columns: dict[str, int], names: Sequence[str]) -> str | None:
-    return next((name for name in names if name in columns), None)
+def _pick(places: dict[str, int], names: Sequence[str]) -> str:
+    return next((name for name in names if name in places), "")
 
 
-def _group(columns: dict[str, int], groups: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
-    return next((group for group in groups if set(group) <= set(columns)), None)
+def _group(places: dict[str, int], groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return next((group for group in groups if set(group) <= set(places)), ())
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a table; rows of the same image need not be adjacent.
-
-    Raises:
-        InputError: a column is missing.
-    """
-    head = _head(source)
-    used = _used(head.columns)
-    rows_by_name = _read_rows(source, head, used)
+    """Read a table; rows of the same image need not be adjacent."""
+    columns = _columns(source)
+    rows_by_name = _read_rows(source, columns)
     rows = list(chain.from_iterable(rows_by_name.values()))
     unit: Unit = "fractions" if _are_fractions(rows, source.path) else "pixels"
     largest_angle = cache(lambda: largest_turn(row.fields for row in rows))
@@ -150,90 +166,65 @@ def read(source: Source, images: Path | None) -> Reading:
     image_files = ImageIndex(root).find_all((name,) for name in rows_by_name)
     for image_file, of_image in zip(image_files, rows_by_name.values(), strict=True):
         rows_by_image.setdefault(image_file, []).extend(of_image)  # a.jpg and ./a.jpg are one image
-    box = partial(_box, order=used.order, unit=unit, largest_angle=largest_angle)
-    sizes = [head.columns[name] for name in used.size]
-    raw_images = (_raw_image(*of_image, box, sizes) for of_image in rows_by_image.items())
-    return Reading(raw_images, root, _notes(source.path, head.columns, used, unit))
-
-
-class _Used(NamedTuple):
-    """Names of the columns that are read, and the index of each of the others."""
-
-    image: str
-    label: str
-    box: tuple[str, ...]
-    order: Order
-    size: tuple[str, ...]
-    others: dict[str, int]
-
-
-def _used(columns: dict[str, int]) -> _Used:
-    corners, sized = _group(columns, _CORNERS), _group(columns, _SIZED)
-    box = corners or sized or _group(columns, _CENTRED) or ()
-    image, label = _pick(columns, _IMAGE) or "", _pick(columns, _LABEL) or ""
-    size = _group(columns, _SIZES if corners else _SIZES[:2]) or ()
-    known = {"", image, label, *box, *size, *_LABEL, *PHRASE_KEYS}
-    others = {name: column for name, column in columns.items() if name not in known}
-    return _Used(image, label, box, "xyxy" if corners else "xywh" if sized else "cxcywh", size, others)
+    box = partial(_box, order=columns.order, unit=unit, largest_angle=largest_angle)
+    raw_images = (
+        RawImage.found(image_file, of_image[0].where, partial(_image, of_image, box, columns.size))
+        for image_file, of_image in rows_by_image.items()
+    )
+    return Reading(raw_images, root, _notes(source.path, columns, unit))
 
 
 class _Row(NamedTuple):
-    """A row of the table: file and line, cells, the numbers of its box, further cells by name, and the label.
+    """A row of the table: file and line, cells by their column, numbers of its box, further cells, and label.
 
     An image without objects has no numbers; an error message stands in place of invalid ones.
     """
 
     where: str
-    cells: list[str]
+    cells: dict[str, str]
     numbers: list[float] | str
     fields: dict[str, str]
     label: str
 
 
-def _read_rows(source: Source, head: _Head, used: _Used) -> dict[str, list[_Row]]:
+def _read_rows(source: Source, columns: _Columns) -> dict[str, list[_Row]]:
     """Return the rows by the name of their image; a label that is an empty cell among the numbers is one here too."""
-    columns = head.columns
     rows: dict[str, list[_Row]] = {}
     empty = set[str]()
-    for line_number, cells in islice(csv_rows(source.table, source.path, head.delimiter), head.rows, None):
-        numbers = _values(cells, columns, used.box, head.delimiter)
-        if any(map(str.strip, cells[head.width :])):
-            numbers = f"expected {head.width} cells as in the first row, found {len(cells)}"
-        empty.update({_text(cells, columns[name]) for name in used.box}.intersection(_EMPTY))
-        texts = {name: _cell(cells, column) for name, column in used.others.items()}
-        fields = {name: text for name, text in texts.items() if text}
-        row = _Row(f"{source.path}:{line_number}", cells, numbers, fields, _text(cells, columns[used.label]))
-        rows.setdefault(_cell(cells, columns[used.image]), []).append(row)
+    all_rows = csv_rows(source.table, source.path, columns.delimiter)
+    for line_number, cells in islice(all_rows, columns.above, None):
+        texts = {name: cells[n].strip() if n < len(cells) else "" for name, n in columns.places.items()}
+        filled = {name: _filled(text) for name, text in texts.items()}
+        numbers = _numbers([_with_point(filled[name], columns.delimiter) for name in columns.box])
+        if any(map(str.strip, cells[columns.width :])):
+            numbers = f"expected {columns.width} cells as in the first row, found {len(cells)}"
+        empty.update({texts[name] for name in columns.box}.intersection(_EMPTY))
+        fields = {name: filled[name] for name in columns.others if filled[name]}
+        row = _Row(f"{source.path}:{line_number}", filled, numbers, fields, texts[columns.label])
+        rows.setdefault(filled[columns.image], []).append(row)
     for of_image in rows.values():
         of_image[:] = [row._replace(label="") if row.label in empty else row for row in of_image]
     return rows
 
 
-def _raw_image(found: Found, of_image: list[_Row], box: Callable[[_Row], RawObject], sizes: list[int]) -> RawImage:
-    where = of_image[0].where
-    if found.fault:
-        return RawImage(found.name, where, fault=found.fault)
+def _image(of_image: list[_Row], box: Callable[[_Row], RawObject], size: tuple[str, ...], image: RawImage) -> RawImage:
     rows = [row for row in of_image if row.numbers]
+    check_places(row.fields for row in rows)
     present = [row for row in rows if not is_deleted(row.fields)]
-    try:
-        check_places(row.fields for row in rows)
-    except InputError as error:
-        return RawImage(found.name, where, fault=str(error))
-    texts = [_cell(of_image[0].cells, column) for column in sizes]
-    stated = image_size(*texts) if any(texts) else None
-    notes = found.notes + (BAD_SIZE,) * (any(texts) and stated is None)
-    notes += (DELETED,) * (len(rows) - len(present))
-    return RawImage(found.name, where, list(map(box, present)), stated, notes=notes)
+    if size:
+        image = image.sized(*(of_image[0].cells[name] for name in size))
+    notes = image.notes + (DELETED,) * (len(rows) - len(present))
+    return image._replace(objects=list(map(box, present)), notes=notes)
 
 
-def _notes(path: Path, columns: dict[str, int], used: _Used, unit: Unit) -> tuple[str, ...]:
+def _notes(path: Path, columns: _Columns, unit: Unit) -> tuple[str, ...]:
     """Return notes on the unit of the numbers and on columns that are not read."""
     notes = [f"numbers are read as {'fractions of the image' if unit == 'fractions' else 'pixels'}"]
-    if labels := [name for name in _LABEL if name in columns and name not in (used.label, used.image)]:
-        notes.append(f"descriptions are read from the column {used.label}, not from {', '.join(labels)}")
-    if unread := [name for name in used.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]:
+    if labels := [name for name in _LABEL if name in columns.places and name not in (columns.label, columns.image)]:
+        notes.append(f"descriptions are read from the column {columns.label}, not from {', '.join(labels)}")
+    if unread := [name for name in columns.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]:
         notes.append(f"columns that are not read: {', '.join(unread)}")
-    if phrases := sorted(PHRASE_KEYS & columns.keys()):
+    if phrases := sorted(PHRASE_KEYS & columns.places.keys()):
         notes.append(f"{', '.join(phrases)}: not read; records of JSON lines may have a `query`")
     return tuple(f"{path}: {note}" for note in notes)
 
@@ -248,11 +239,7 @@ def _unit(numbers: list[float] | str) -> str:
 
 
 def _are_fractions(rows: list[_Row], path: Path) -> bool:
-    """Return whether the numbers of a table are fractions.
-
-    Raises:
-        InputError: many boxes are in fractions and many in pixels.
-    """
+    """Return whether the numbers of a table are fractions; many boxes of either kind are an error."""
     units = [_unit(row.numbers) for row in rows]
     fractions, pixels = units.count("fractions"), units.count("pixels")
     if min(fractions, pixels) > _MIXED * (fractions + pixels):
@@ -283,19 +270,14 @@ def _box(row: _Row, order: Order, unit: Unit, largest_angle: Callable[[], float]
     return stated.tried(lambda box: with_fields(box, row.fields, order, unit, largest_angle))
 
 
-def _text(cells: Sequence[str], column: int) -> str:
-    return cells[column].strip() if column < len(cells) else ""
-
-
-def _cell(cells: Sequence[str], column: int) -> str:
+def _filled(cell: str) -> str:
     """Return the text of a cell, "" for an empty one."""
-    text = _text(cells, column)
+    text = cell.strip()
     return "" if text in _EMPTY else text
 
 
-def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str], delimiter: str) -> list[float] | str:
+def _numbers(texts: list[str]) -> list[float] | str:
     """Return the numbers of a row (none if all cells are empty), or an error message."""
-    texts = [_with_point(_cell(cells, columns[name]), delimiter) for name in names]
     try:
         numbers = [number(text) for text in texts] if any(texts) else []
     except ValueError as error:

@@ -40,16 +40,10 @@ def label_folders(folder: Path, top: Path) -> list[Path]:
 
 
 def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> list[Labelled]:
-    """Return the images with their label files.
+    """Return the images of the data set in `top` with their label files; it is an error if no image has one.
 
-    Args:
-        images: paths of images
-        top: the folder of the data set
-        root: the image folder that the user named; then only label files in `top` are used if it contains any, and if
-            no path matches, files are matched by names that are unique among images and among labels
-
-    Raises:
-        InputError: no image has a label file.
+    With `root`, the image folder that the user named, only label files in `top` are used if it contains any, and
+    if no path matches, files are matched by names that are unique among images and among labels.
     """
     inside = root is not None and next(_label_files(top), None) is not None
     folders = {folder: _folders(folder, top, root, inside) for folder in {image.parent for image in images}}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -21,8 +21,8 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import OUTLINED, kept, with_fields
-from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.sources.raw import BAD_SIZE, RawImage, RawObject, Reading, around, check, image_size, number
+from coord_data.looking.image_paths import find_root
+from coord_data.sources.raw import RawImage, RawObject, Reading, around, check, images_named, number
 from coord_data.sources.source import Source
 
 _CIRCLES = "circles, read as the box around them"
@@ -47,10 +47,9 @@ def read(source: Source, images: Path | None) -> Reading:
     folder = source.path if source.is_dir else source.path.parent
     root = find_root(images, folder)
     documents = [_document(Source(path)) for path in files]
-    names = (_names(document, path, folder) for document, path in zip(documents, files, strict=True))
-    found = ImageIndex(root).find_all(names)
-    rows = zip(documents, files, found, strict=True)
-    return Reading((_image(document, path, image) for document, path, image in rows), root)
+    rows = zip(files, documents, strict=True)
+    named = ((str(path), document, _names(document, path, folder)) for path, document in rows)
+    return Reading(images_named(root, named, _image), root)
 
 
 def _document(source: Source) -> Mapping[str, Any] | str:
@@ -72,23 +71,15 @@ def _names(document: Mapping[str, Any] | str, path: Path, folder: Path) -> tuple
     return beside.as_posix(), name, PureWindowsPath(name).name
 
 
-def _image(document: Mapping[str, Any] | str, path: Path, image: Found) -> RawImage:
-    if isinstance(document, str) or image.fault:
-        return RawImage("", str(path), fault=image.fault or str(document))
-    stated = document.get("imageWidth"), document.get("imageHeight")
-    size = image_size(*stated)
-    try:
-        check(isinstance(document.get("shapes"), list), "shapes: expected a list", document.get("shapes"))
-        shapes, notes = kept(document["shapes"], _READ, {**document, "image": image.name})
-    except InputError as error:
-        return RawImage(image.name, str(path), fault=str(error))
-    bad = (BAD_SIZE,) * (size is None and any(stated))
-    return RawImage(image.name, str(path), list(_objects(shapes, path)), size, notes=image.notes + notes + bad)
-
-
-def _objects(shapes: list[Any], path: Path) -> Iterator[RawObject]:
-    for position, shape in enumerate(shapes):
-        yield RawObject("", (), f"{path}: shapes[{position}]").tried(partial(_object, shape))
+def _image(document: Mapping[str, Any], image: RawImage) -> RawImage:
+    check(isinstance(document.get("shapes"), list), "shapes: expected a list", document.get("shapes"))
+    shapes, notes = kept(document["shapes"], _READ, {**document, "image": image.name})
+    objects = [
+        RawObject("", (), f"{image.where}: shapes[{position}]").tried(partial(_object, shape))
+        for position, shape in enumerate(shapes)
+    ]
+    image = image._replace(objects=objects, notes=image.notes + notes)
+    return image.sized(document.get("imageWidth"), document.get("imageHeight"))
 
 
 def _object(shape: Any, stated: RawObject) -> RawObject:

@@ -44,11 +44,7 @@ def says_no_box(value: Any) -> bool:
 
 
 def check_no_video(record: Mapping[str, Any]) -> None:
-    """Check that a conversation is not about a video.
-
-    Raises:
-        InputError: it is.
-    """
+    """Check that a conversation is not about a video."""
     if record.get("videos") or record.get("video"):
         raise InputError(
             "a conversation about a video, whose boxes belong to frames that are not files: write its frames as "

@@ -11,11 +11,11 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from coord_codec.fields import DELETED, is_deleted
+from coord_codec.fields import DELETED, check_places, is_deleted
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import place_fault, with_fields
-from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
+from coord_data.formats.stated_fields import with_fields
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, csv_rows, number
 from coord_data.sources.source import Source
 
@@ -31,11 +31,7 @@ def recognise(source: Source) -> bool:
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a table of boxes, or all tables of a folder.
-
-    Raises:
-        InputError: labels are codes, and no file names them.
-    """
+    """Read a table of boxes, or all tables of a folder."""
     files = [p for p in source.glob("*.csv") if recognise(source.file(p))] or [source.path]
     folder = files[0].parent
     names = {
@@ -60,7 +56,10 @@ def read(source: Source, images: Path | None) -> Reading:
     together = ", ".join(path.name for path in files)
     notes = (f"{folder}: {together} are read together; name one of the files to read it alone",) * (len(files) > 1)
     found = ImageIndex(root).find_all((_file_name(image_id),) for image_id in rows)
-    raw_images = (_image(*item, image, names) for item, image in zip(rows.items(), found, strict=True))
+    raw_images = (
+        RawImage.found(image, of_image[0][0], partial(_image, image_id, of_image, names))
+        for (image_id, of_image), image in zip(rows.items(), found, strict=True)
+    )
     return Reading(raw_images, root, notes)
 
 
@@ -70,14 +69,16 @@ def _file_name(image_id: str) -> str:
 
 
 def _image(
-    image_id: str, rows: list[tuple[str, Mapping[str, str]]], image: Found, names: Mapping[str, str]
+    image_id: str, rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str], image: RawImage
 ) -> RawImage:
+    check_places((row for _, row in rows), {"image": image.name, "image_id": image_id})
     present = [(where, row) for where, row in rows if not is_deleted(row)]
-    stated = ((RawObject(names.get(row["LabelName"], row["LabelName"]), (), where), row) for where, row in present)
-    fault = image.fault or place_fault((row for _, row in rows), {"image": image.name, "image_id": image_id})
-    boxes = [] if fault else [box.tried(partial(_box, row)) for box, row in stated]
+    objects = [
+        RawObject(names.get(row["LabelName"], row["LabelName"]), (), where).tried(partial(_box, row))
+        for where, row in present
+    ]
     notes = image.notes + (DELETED,) * (len(rows) - len(present))
-    return RawImage(image.name, rows[0][0], boxes, None, image_id, {}, fault, notes)
+    return image._replace(objects=objects, image_id=image_id, notes=notes)
 
 
 def _box(row: Mapping[str, str], stated: RawObject) -> RawObject:

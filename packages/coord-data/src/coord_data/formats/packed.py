@@ -52,11 +52,7 @@ class _Sample(NamedTuple):
 
 
 def unpacked(source: Source) -> Source | None:
-    """Return the unpacked annotations of a packed file, or of a folder of such files; None for any other source.
-
-    Raises:
-        InputError: a file cannot be read or has no boxes, or a folder has files of several splits.
-    """
+    """Return the unpacked annotations of a packed file, or of a folder of such; None for any other source."""
     files = _files(source)
     if not files:
         return None
@@ -167,12 +163,7 @@ def _with_names(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _coco(stated: Sequence[tuple[str, Mapping[str, Any], list[dict[str, Any]]]], names: Sequence[str]) -> Any:
-    """Return images with their objects as COCO JSON.
-
-    Args:
-        stated: name, record and objects of each image
-        names: name of each class number; where there are none, a number is its own name
-    """
+    """Return images with their objects as COCO JSON."""
     ids = [record.get("image_id") for _, record, _ in stated]
     own_ids = all(isinstance(value, int | str) for value in ids) and len(set(ids)) == len(ids)
     categories: dict[str, int] = {name: number for number, name in enumerate(names)}
@@ -199,11 +190,7 @@ def _coco(stated: Sequence[tuple[str, Mapping[str, Any], list[dict[str, Any]]]],
 
 
 def _of_parquet(file: Path, names: list[str], told: Counter[str]) -> Iterator[_Sample]:
-    """Yield the rows of a file of the hub, and fill the names of its classes.
-
-    Raises:
-        InputError: it has no column of images, or none of boxes.
-    """
+    """Yield the rows of a file of the hub, and fill the names of its classes."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(file) as table:

@@ -45,13 +45,7 @@ def recognise(source: Source) -> bool:
 
 
 def read(source: Source, images: Path | None, pixels: bool | None = None) -> Reading:
-    """Read JSON lines or a JSON list of conversations.
-
-    Args:
-        source: the file
-        images: folder of its images
-        pixels: whether numbers are pixels; inferred from the largest number if None
-    """
+    """Read JSON lines or a JSON list of conversations; the largest number tells the unit if `pixels` is None."""
     fields: dict[str, Mapping[str, Any]] = {}
     raw_images = list(images_of(source.records(), partial(_images, fields)))
     numbers = (v for image in raw_images for box in image.objects for v in box.corners_xyxy)

@@ -61,11 +61,7 @@ def open_source(path: Path | Source, format: str = "auto") -> Source:
 
 
 def recognise(source: Source) -> Source:
-    """Return the source with its format, or the file with annotations in a folder that was named.
-
-    Raises:
-        InputError: the format is not known.
-    """
+    """Return the source with its format, or the file with annotations in a folder that was named."""
     if found := _by_content(source, FORMATS.added) or _prepared(source) or _only_coco_file(source):
         return found
     if fault := _unreadable(source):

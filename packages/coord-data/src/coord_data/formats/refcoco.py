@@ -34,11 +34,7 @@ def recognise(source: Source) -> bool:
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read the phrases of a file, or of a folder with one.
-
-    Raises:
-        InputError: the folder has no list or several, only the pickle, or no COCO annotations.
-    """
+    """Read the phrases of a file, or of a folder with one."""
     files = source.glob("refs*.json") or ([source.path] if not source.is_dir else source.glob(*_PICKLES))
     if not files:
         raise InputError(f"{source.path}: expected refs*.json in this folder, found none")

@@ -30,15 +30,8 @@ def with_fields(
 ) -> RawObject:
     """Return an object as the fields beside its box have it: turned, if they state an angle or an oriented box.
 
-    Args:
-        stated: the object with its unturned box
-        fields: all further fields of the object
-        order: order of the four numbers in the format
-        unit: unit of the numbers in the format
-        largest: see `coord_codec.fields.turn_of`
-
-    Raises:
-        InputError: a field contradicts order or unit, has no unit, or turns a box that is not in pixels.
+    A field that contradicts order or unit of the format, has no unit, or turns a box that is not in pixels is an
+    error. See `coord_codec.fields.turn_of` for `largest`.
     """
     if len(stated.corners_xyxy) != 4 or not states_more(fields):
         return stated
@@ -57,25 +50,11 @@ def with_fields(
     return stated.outlined(outline, ROTATED)
 
 
-def place_fault(objects: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
-    """Return which object of an image names another one, see `check_places`; empty if none does."""
-    try:
-        check_places(objects, own)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
 def kept(objects: Iterable[Any], read: frozenset[str], own: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
     """Return the objects of an image that are not marked as deleted, and notes on those and on fields not read.
 
-    Args:
-        objects: the objects as the file states them
-        read: the fields that are read, or told otherwise
-        own: `image`, `image_id` and further fields of the image, which objects may repeat; see `check_places`
-
-    Raises:
-        InputError: they name several images or frames, or another one than their own.
+    Objects may repeat `own`, the `image`, `image_id` and further fields of the image, and name no other image or
+    frame; `read` are the fields that are read, or told otherwise.
     """
     found = list(objects)
     mappings = [item for item in found if isinstance(item, Mapping)]

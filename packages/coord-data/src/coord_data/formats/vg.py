@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -14,8 +14,8 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import kept, with_fields
-from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.sources.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, check, image_size, number
+from coord_data.looking.image_paths import find_root
+from coord_data.sources.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_named, number
 from coord_data.sources.source import Source
 
 _SAMPLED_RECORDS = 100
@@ -39,11 +39,7 @@ def recognise(source: Source) -> bool:
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a list; for a folder with both lists, the list of objects.
-
-    Raises:
-        InputError: the folder has neither list.
-    """
+    """Read a list; for a folder with both lists, the list of objects."""
     if source.is_dir:
         files = [source.path / name for name in _FILES if (source.path / name).is_file()]
         if not files:
@@ -53,18 +49,12 @@ def read(source: Source, images: Path | None) -> Reading:
     image_data = folder / "image_data.json"
     facts = _facts(source.file(image_data)) if image_data.is_file() else {}
     root = find_root(images, folder / "images", folder)
-    records = list(source.records())
-    found = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
-    raw_images = (_image(record, where, facts, image) for (where, record), image in zip(records, found, strict=True))
-    return Reading(raw_images, root)
+    rows = ((where, record, _names(record, facts)) for where, record in source.records())
+    return Reading(images_named(root, rows, partial(_image, facts)), root)
 
 
 def _facts(source: Source) -> dict[int, Mapping[str, Any]]:
-    """Return the rows of `image_data.json` by image id.
-
-    Raises:
-        InputError: the file is not a list of images.
-    """
+    """Return the rows of `image_data.json` by image id."""
     rows, path = source.document, source.path
     check(isinstance(rows, list), f"{path}: expected a list of images", rows)
     facts: dict[Any, Mapping[str, Any]] = {}
@@ -84,36 +74,33 @@ def _names(record: Any, facts: Mapping[Any, Any]) -> tuple[str, ...]:
     return ("/".join(url.parts[-2:]) or f"{image_id}.jpg", f"{image_id}.jpg")
 
 
-def _image(record: Any, where: str, facts: Mapping[Any, Any], image: Found) -> RawImage:
-    if isinstance(record, str) or image.fault:
-        return RawImage("", where, fault=image.fault or record)
+def _image(facts: Mapping[Any, Any], record: Mapping[str, Any], image: RawImage) -> RawImage:
     boxes = record.get("objects", record.get("regions"))
     image_id = record.get("image_id", record.get("id"))
     if not isinstance(boxes, list) or not isinstance(image_id, int):
-        return RawImage("", where, fault=f"expected image_id and objects or regions, found {sorted(record)}")
+        fault = f"expected image_id and objects or regions, found {sorted(record)}"
+        return RawImage("", image.where, fault=fault)
     stated = facts.get(image_id, {})
-    size = image_size(stated.get("width"), stated.get("height"))
-    bad = (BAD_SIZE,) * (size is None and bool(stated.get("width") or stated.get("height")))
+    boxes, notes = kept(boxes, _READ, {**stated, **record, "image": image.name, "image_id": image_id})
+    objects = [
+        RawObject("", (), f"{image.where}: box {position}").tried(partial(_box, box))
+        for position, box in enumerate(boxes)
+    ]
+    image = image.sized(stated.get("width"), stated.get("height"))
+    return image._replace(objects=objects, image_id=image_id, notes=image.notes + notes)
+
+
+def _box(box: Any, stated: RawObject) -> RawObject:
     try:
-        objects, notes = kept(boxes, _READ, {**stated, **record, "image": image.name, "image_id": image_id})
-    except InputError as error:
-        return RawImage(image.name, where, fault=str(error))
-    return RawImage(image.name, where, list(_boxes(objects, where)), size, image_id, notes=image.notes + bad + notes)
-
-
-def _boxes(boxes: list[Any], where: str) -> Iterator[RawObject]:
-    for position, box in enumerate(boxes):
-        box_where = f"{where}: box {position}"
-        try:
-            names = as_list(box.get("names")) or [box.get("phrase")]
-            x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
-            check(isinstance(names[0], str | None), "names", names)
-        except (ValueError, AttributeError, TypeError):
-            yield RawObject("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
-            continue
-        several = ("objects with several names, of which the first is used",) * (len(names) > 1)
-        stated = RawObject(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
-        yield stated.tried(partial(with_fields, fields=box, order="xywh", unit="pixels"))
+        names = as_list(box.get("names")) or [box.get("phrase")]
+        x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
+        check(isinstance(names[0], str | None), "names", names)
+    except (ValueError, AttributeError, TypeError):
+        raise InputError(f"expected names or phrase, x, y, w and h, found {as_json(box)}") from None
+    several = ("objects with several names, of which the first is used",) * (len(names) > 1)
+    desc, corners = str(names[0] or "").strip(), (x, y, x + w, y + h)
+    stated = stated._replace(desc=desc, corners_xyxy=corners, notes=several)
+    return stated.tried(partial(with_fields, fields=box, order="xywh", unit="pixels"))
 
 
 FORMAT = AnnotationFormat(

@@ -18,17 +18,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coord_codec.fields import DELETED, is_deleted
+from coord_codec.fields import DELETED, check_places, is_deleted
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import OUTLINED, place_fault, with_fields
-from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.sources.raw import RawImage, RawObject, Reading, as_list, check, number
+from coord_data.formats.stated_fields import OUTLINED, with_fields
+from coord_data.looking.image_paths import find_root
+from coord_data.sources.raw import RawImage, RawObject, Reading, as_list, check, images_named, number
 from coord_data.sources.source import Source
 
 _LABELS = ("label", "class", "name", "type", "category", "object")
@@ -43,25 +43,23 @@ def recognise(source: Source) -> bool:
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a project or an export of its annotations.
-
-    Raises:
-        InputError: the regions have no attribute that can be the description.
-    """
-    document = source.document
+    """Read a project or an export of its annotations."""
+    path, document = source.path, source.document
     stated = document.get(_PROJECT, document) if isinstance(document, Mapping) else None
-    check(isinstance(stated, Mapping), f"{source.path}: expected images by their keys", stated)
+    check(isinstance(stated, Mapping), f"{path}: expected images by their keys", stated)
     entries: Mapping[str, Any] = stated or {}
-    rows = [(f"{source.path}: {key}", row) for key, row in entries.items()]
-    label = _label_attribute([row for _, row in rows], source.path)
-    folder = source.path.parent
-    root = find_root(images, folder / "images", folder)
-    names = ((str(row.get("filename") or "") if isinstance(row, Mapping) else "",) for _, row in rows)
-    found = ImageIndex(root).find_all(names)
-    raw_images = (_image(row, where, label, image) for (where, row), image in zip(rows, found, strict=True))
-    return Reading(
-        raw_images, root, (f"{source.path}: descriptions are read from the attribute {label}",) * bool(label)
-    )
+    label = _label_attribute(list(entries.values()), path)
+    root = find_root(images, path.parent / "images", path.parent)
+    rows = ((f"{path}: {key}", *_content(row)) for key, row in entries.items())
+    note = f"{path}: descriptions are read from the attribute {label}"
+    return Reading(images_named(root, rows, partial(_image, label)), root, (note,) * bool(label))
+
+
+def _content(row: Any) -> tuple[Mapping[str, Any] | str, tuple[str]]:
+    """Return an entry with the path of its image, or why it is none."""
+    if not isinstance(row, Mapping):
+        return "expected an object with filename and regions", ("",)
+    return row, (str(row.get("filename") or ""),)
 
 
 def _regions(row: Any) -> list[Any]:
@@ -87,27 +85,21 @@ def _label_attribute(rows: Sequence[Any], path: Path) -> str:
     raise InputError(f"{path}: expected an attribute of the regions called {' or '.join(_LABELS)}, found {listed}")
 
 
-def _image(row: Any, where: str, label: str, image: Found) -> RawImage:
-    if image.fault or not isinstance(row, Mapping):
-        return RawImage("", where, fault=image.fault or "expected an object with filename and regions")
+def _image(label: str, row: Mapping[str, Any], image: RawImage) -> RawImage:
     regions = _regions(row)
     parts = [part for region in regions if isinstance(region, Mapping) for part in (region, region.get(_SHAPE))]
-    shapes = [part for part in parts if isinstance(part, Mapping)]
-    if fault := place_fault(shapes, {**row, "image": image.name}):
-        return RawImage(image.name, where, fault=fault)
+    check_places((part for part in parts if isinstance(part, Mapping)), {**row, "image": image.name})
     present = [region for region in regions if not _is_deleted(region)]
-    notes = image.notes + (DELETED,) * (len(regions) - len(present))
-    return RawImage(image.name, where, list(_objects(present, where, label)), notes=notes)
+    objects = [
+        RawObject("", (), f"{image.where}: regions[{position}]").tried(partial(_object, region, label))
+        for position, region in enumerate(present)
+    ]
+    return image._replace(objects=objects, notes=image.notes + (DELETED,) * (len(regions) - len(present)))
 
 
 def _is_deleted(region: Any) -> bool:
     parts = region.values() if isinstance(region, Mapping) else ()
     return any(is_deleted(part) for part in parts if isinstance(part, Mapping))
-
-
-def _objects(regions: list[Any], where: str, label: str) -> Iterator[RawObject]:
-    for position, region in enumerate(regions):
-        yield RawObject("", (), f"{where}: regions[{position}]").tried(partial(_object, region, label))
 
 
 def _object(region: Any, label: str, stated: RawObject) -> RawObject:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,10 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse
 
 from coord_codec.counts import counted
-from coord_codec.fields import DELETED, is_deleted, rotated_corners
+from coord_codec.fields import DELETED, check_places, is_deleted, rotated_corners
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import ROTATED, place_fault, with_fields
+from coord_data.formats.stated_fields import ROTATED, with_fields
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, around, image_size, number
 from coord_data.sources.source import Source
@@ -95,7 +95,10 @@ def read(source: Source, images: Path | None) -> Reading:
     image_files = _image_files(ImageIndex(root), [names for names, _ in inspected])
     fractions = [has_fractions for _, has_fractions in inspected if has_fractions is not None]
     from_zero = bool(fractions) and 2 * sum(fractions) >= len(fractions)
-    images_read = (_image(file, image, from_zero) for file, image in zip(files, image_files, strict=True))
+    images_read = (
+        RawImage.found(image, str(file), partial(_image, file, from_zero))
+        for file, image in zip(files, image_files, strict=True)
+    )
     return Reading(images_read, root, notes)
 
 
@@ -171,11 +174,7 @@ def _names(top: Element, file: Path, folder: Path, root: Path) -> tuple[str, ...
 
 
 def _parse(file: Path) -> Element:
-    """Return the root element of a file.
-
-    Raises:
-        InputError: the file is not Pascal VOC XML.
-    """
+    """Return the root element of a file, which has to be Pascal VOC XML."""
     try:
         top: Element = parse(file).getroot()
     except FileNotFoundError:
@@ -203,31 +202,22 @@ def _writer_counts_from_zero(top: Element) -> bool:
     return is_pylabel and sides == ["xmin", "xmax", "ymin", "ymax"]
 
 
-def _image(file: Path, image: Found, from_zero: bool) -> RawImage:
-    if image.fault:
-        return RawImage(image.name, str(file), fault=image.fault)
-    try:
-        top = _parse(file)
-    except InputError as error:
-        return RawImage("", str(file), fault=str(error))
+def _image(file: Path, from_zero: bool, image: RawImage) -> RawImage:
+    top = _parse(file)
     size = image_size(top.findtext("size/width"), top.findtext("size/height"))  # some tools omit it or write 0
-    objects = [_fields(element) for element in top.iterfind("object")]
-    if fault := place_fault(objects, {**_texts(top), "image": image.name}):
-        return RawImage(image.name, str(file), fault=fault)
-    deleted = sum(map(is_deleted, objects))
+    stated = [(element, _fields(element)) for element in top.iterfind("object")]
+    check_places((fields for _, fields in stated), {**_texts(top), "image": image.name})
     by_tool = not from_zero and _writer_counts_from_zero(top)
     start, note = (0, _BY_TOOL if by_tool else _FRACTIONS) if from_zero or by_tool else (1, "")
-    return RawImage(
-        image.name, str(file), _boxes(top, file, start, note), size, notes=image.notes + (DELETED,) * deleted
-    )
-
-
-def _boxes(top: Element, file: Path, start: int, note: str) -> Iterator[RawObject]:
-    for position, element in enumerate(top.findall("object")):
-        if is_deleted(_fields(element)):
-            continue
-        stated = RawObject((element.findtext("name") or "").strip(), (), f"{file}: object {position}")
-        yield stated.tried(partial(_box, element, start, note))
+    objects = [
+        RawObject((element.findtext("name") or "").strip(), (), f"{file}: object {position}").tried(
+            partial(_box, element, start, note)
+        )
+        for position, (element, fields) in enumerate(stated)
+        if not is_deleted(fields)
+    ]
+    notes = image.notes + (DELETED,) * (len(stated) - len(objects))
+    return image._replace(objects=objects, size=size, notes=notes)
 
 
 def _box(element: Element, start: int, note: str, stated: RawObject) -> RawObject:
@@ -239,11 +229,7 @@ def _box(element: Element, start: int, note: str, stated: RawObject) -> RawObjec
 def _place(element: Element, start: int, note: str, stated: RawObject) -> RawObject:
     """Return an object with its outline, the upright box around it and notes to count.
 
-    Args:
-        element: the object
-        start: number of the first pixel
-        note: note to count where that is 0
-        stated: the object without them
+    Its pixels are counted from `start`, and where that is 0, `note` is counted.
     """
     box, rotated, polygon = (element.find(name) for name in ("bndbox", "robndbox", "polygon"))
     if box is None and rotated is not None:

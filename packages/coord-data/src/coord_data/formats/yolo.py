@@ -79,11 +79,7 @@ def has_labels(source: Source, further_files: Iterable[Path] = ()) -> bool:
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read the images of a folder, or the training images that a data.yaml names, with their labels.
-
-    Raises:
-        InputError: there are no images, no labels or no class names.
-    """
+    """Read the images of a folder, or the training images that a data.yaml names, with their labels."""
     classes, told = _classes(source)
     top, paths, notes = (
         _folder_images(source, images) if source.is_dir else _images_of(source.path, read_data_file(source))
@@ -165,14 +161,8 @@ class HeldOut(NamedTuple):
 def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | None:
     """Return the images that a data.yaml names under `val` and `test`; None if it names neither.
 
-    Their labels are not read. A note reports a split that does not exist or equals the training images.
-
-    Args:
-        source: the data.yaml, or the folder of a data set with one
-        images: the folder of the training images that the user named
-
-    Raises:
-        InputError: the training images do not exist.
+    Their labels are not read. A note reports a split that does not exist or equals the training images, which are
+    those of the folder that the user named.
     """
     source = Source(source) if isinstance(source, Path) else source
     file = next(iter(_yamls(source)), None)
@@ -275,11 +265,7 @@ def _spellings(path: str) -> list[str]:
 
 
 def _listed_images(file: Path, top: Path) -> list[Path]:
-    """Return the images of a list with one path per line, relative to the folder of the list or of the data set.
-
-    Raises:
-        InputError: none of the images exists.
-    """
+    """Return the images of a list, a path per line, relative to the folder of the list or of the data set."""
     paths, missing = [], []
     for line in filter(None, map(str.strip, read_text(file).splitlines())):
         name = line.replace("\\", "/")
@@ -361,11 +347,7 @@ def _without_angles(images: Sequence[RawImage]) -> list[RawImage]:
 
 
 def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:
-    """Return the images with boxes in place of triangles where all rows end with a confidence and a track id.
-
-    Raises:
-        InputError: the rows can be both.
-    """
+    """Return the images with boxes in place of triangles where all rows end with confidence and track id."""
     outlines = [stated.outlines[0] for image in images for stated in image.objects if stated.outlines]
     # The numbers after the class can be a box, a confidence and a track id.
     have_tracks = all(len(row) == 6 and 0 <= row[4] <= 1 and row[5] % 1 == 0 for row in outlines)

@@ -10,7 +10,15 @@ import numpy as np
 from coord_codec import Instance
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
-from coord_data.looking.alike import AlikePairs, Targets, alike_images, duplicates_in, have_same_boxes, records_of
+from coord_data.looking.alike import (
+    AlikePairs,
+    Boxes,
+    Targets,
+    alike_images,
+    duplicates_in,
+    have_same_boxes,
+    records_of,
+)
 from coord_data.looking.looks import Looks
 
 _LISTED = 10_000
@@ -20,24 +28,20 @@ _LISTED = 10_000
 def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Instance]) -> list[Finding]:
     """Report images that occur twice, those of them that have different boxes, and images that look alike.
 
-    Args:
-        names: paths of the images; one that occurs again has another record
-        looks: what a look at each told
-        instances: the records
+    An image whose name occurs again has a further record.
     """
     pairs, targets = duplicates_in(names, looks, instances)
     same, alike = pairs[pairs.is_same], pairs[~pairs.is_same]
-    repeated = {names[i] for i, j in same.pairs_P2 if names[i] == names[j]}
-    records = records_of(instances, repeated)
-
-    def agree(one: str, other: str) -> bool:
-        if one != other:
-            return targets.are_the_same(one, other)
-        of_records = [Targets([record]).of(one) for record in records if record.image == one]
-        return all(have_same_boxes(of_records[0], record) for record in of_records[1:])
-
     equal = same[same.is_equal]
-    differ_P = np.array([not agree(names[i], names[j]) for i, j in equal.pairs_P2], bool)
+    differ_P = ~targets.are_the_same(names, equal.pairs_P2)
+    of_one_image = [at for at, (i, j) in enumerate(equal.pairs_P2.tolist()) if names[i] == names[j]]
+    repeated = {names[equal[at].first] for at in of_one_image}
+    boxes_of: dict[str, list[Boxes]] = {name: [] for name in repeated}
+    for record in records_of(instances, repeated):
+        boxes_of[record.image].append(Targets([record], repeated).of(record.image))
+    for at in of_one_image:
+        boxes = boxes_of[names[equal[at].first]]
+        differ_P[at] = not all(have_same_boxes(boxes[0], other) for other in boxes[1:])
     option = "exact" if same.is_equal.all() else "near"
     kinds: tuple[tuple[str, AlikePairs, str, str], ...] = (
         (
@@ -69,14 +73,7 @@ def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Ins
 
 
 def leakage(names: Sequence[str], looks: Looks, held_names: Sequence[str], held_looks: Looks) -> list[Finding]:
-    """Report held-out images that are also in the training set, and those that look like a training image.
-
-    Args:
-        names: paths of the training images
-        looks: what looks at their files told
-        held_names: paths of the held-out images
-        held_looks: what looks at their files told
-    """
+    """Report held-out images that are also in the training set, and those that look like a training image."""
     findings, leaked = [], np.zeros(0, np.int64)
     pairs = alike_images(looks, held_looks)
     for same in (True, False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -78,16 +78,11 @@ class Examination:
     def _records(self) -> Records:
         return Records.of(self.annotations.instances)
 
-    def _with_image(self, places: Iterable[int]) -> list[int]:
-        """Return the indices of the records of some images."""
-        chosen = {self.raw.files[i] for i in places}
-        return [i for i, name in enumerate(self._records.names) if name in chosen]
-
     @cached_property
     def usable(self) -> np.ndarray:
         """Indices of the records with an image that can be used."""
-        faulty = self._with_image(self.files.faults) if self.files.faults else []
-        return np.setdiff1d(np.arange(len(self._records)), faulty)
+        faulty = {self.raw.files[i] for i in self.files.faults}
+        return np.setdiff1d(np.arange(len(self._records)), self._records.rows_of(faulty) if faulty else [])
 
     @property
     def usable_boxes(self) -> int:
@@ -97,14 +92,13 @@ class Examination:
     @property
     def boxes(self) -> np.ndarray:
         """Corners of the targets of all records, in [0, 1]."""
-        return self._records.boxes[1]
+        return self._records.corners
 
     @property
     def shown(self) -> list[Instance]:
         """Evenly spaced ones of the usable records, to be shown on the page."""
-        opened, names = set(self.raw.files), self._records.names
-        usable = [i for i in self.usable.tolist() if names[i] in opened]
-        return [self._records[usable[i]] for i in spread_indices(len(usable))]
+        usable = np.intersect1d(self.usable, self._records.rows_of(set(self.raw.files)))
+        return [self._records[int(usable[i])] for i in spread_indices(len(usable))]
 
 
 def spread_indices(count: int) -> list[int]:
@@ -170,7 +164,7 @@ def examination_of(
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         geometry_findings, meaning = examine_geometry(raw, sizes_I2, _suitable_sample(raw, sizes_I2, files, root))
         explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in geometry_findings)
-        exif_findings, turned = examine_turned(raw, files, root, meaning.boxes_N4)
+        exif_findings, turned = examine_turned(raw, files, root, meaning.boxes)
         findings += [*geometry_findings, *exif_findings]
         unit, boxes_fit = meaning.unit, meaning.z >= SIGNIFICANT
     size_findings = records.stated_sizes(raw, files, turned, unit, boxes_fit)
@@ -225,13 +219,13 @@ def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Looks, root: Pa
     if len(sample.maps) >= ENOUGH or (files.orientations == 1).all():
         return sample
     everything = _sample(raw, files, upright=False)
-    declared_N4 = declared_meaning(raw, sizes_I2, sample).boxes_N4
-    findings, _ = examine_turned(raw, files, root, declared_N4)
+    declared = declared_meaning(raw, sizes_I2, sample).boxes
+    findings, _ = examine_turned(raw, files, root, declared)
     if all(finding.severity != "error" for finding in findings):
         return everything
     # A rotation also gains a little where the axes are swapped, which fits better; `rotated` fits as well as the tag.
     _, meaning = examine_geometry(raw, sizes_I2, everything)
-    findings, _ = examine_turned(raw, files, root, declared_N4, meaning.boxes_N4)
+    findings, _ = examine_turned(raw, files, root, declared, meaning.boxes)
     return everything if all(finding.severity == "note" for finding in findings) else sample
 
 

@@ -87,14 +87,7 @@ class Page:
 
 
 def write_page(path: Path, examination: Examination, added: Page, shown: Sequence[Instance]) -> None:
-    """Write inspect.html.
-
-    Args:
-        path: path of the page
-        examination: the data set and its findings
-        added: parts of another program
-        shown: records whose images are shown, unless `added` brings its own section
-    """
+    """Write inspect.html; the images of some records are shown unless `added` brings its own section."""
     found, raw, usable = examination.findings, examination.raw, len(examination.usable)
     severities = Counter(finding.severity for finding in found)
     summary = ", ".join(counted(n, severity) for severity, n in severities.items()) or "none"
@@ -102,7 +95,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     listed = f'<div class="findings">{table(("", "code", "fault", "evidence", "records", "fix"), rows)}</div>'
     scale = CoordGrid().scale
     boxes_N4 = examination.boxes
-    sides = (boxes_N4[:, 2:] - boxes_N4[:, :2]).min(axis=1) * scale
+    sides = np.minimum(boxes_N4[:, 2] - boxes_N4[:, 0], boxes_N4[:, 3] - boxes_N4[:, 1]) * scale
     counts = np.bincount(raw.image_N, minlength=len(raw.files))
     distributions = (
         histogram("Shorter side of the boxes", sides, f"bins of {scale}"),
@@ -134,7 +127,8 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
 
 
 def _images(shown: Sequence[Instance], examination: Examination) -> str:
-    rows = {name: row for row, name in enumerate(examination.raw.files)}
+    names = {instance.image for instance in shown}
+    rows = {name: row for row, name in enumerate(examination.raw.files) if name in names}
     images = Gallery(dict.fromkeys(target.desc for instance in shown for target in instance.targets), len(shown))
     for instance in shown:
         image = images.read(instance.image, examination.root / instance.image)
@@ -150,16 +144,7 @@ def _images(shown: Sequence[Instance], examination: Examination) -> str:
 def add_image(
     images: Gallery, name: str, image: Image.Image, drawn: Sequence[Drawn], caption: str, details: str = ""
 ) -> None:
-    """Add an image with boxes to those of this page.
-
-    Args:
-        images: the images of the page
-        name: path of the image
-        image: the image
-        drawn: boxes on it
-        caption: plain text below it
-        details: HTML that folds below the caption
-    """
+    """Add an image with boxes to those of this page; the details are HTML, which folds below the caption."""
     areas = [(box.box[2] - box.box[0]) * (box.box[3] - box.box[1]) for box in drawn]
     values = 0, len(drawn), min(areas, default=1)  # the first order is that of the cards
     objects = images.tokens(box.label for box in drawn)
@@ -214,13 +199,7 @@ def _classes(classes: Counter[str]) -> str:
 
 
 def histogram(title: str, values: Sequence[float] | np.ndarray, unit: str) -> str:
-    """Return a histogram as a table with a bar in each row; empty without values.
-
-    Args:
-        title: title of the histogram
-        values: numbers to count
-        unit: what the numbers count
-    """
+    """Return a histogram as a table with a bar in each row; empty without values."""
     if not len(values):
         return ""
     values = np.asarray(values, np.float64)

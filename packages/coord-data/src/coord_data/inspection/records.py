@@ -15,6 +15,7 @@ from coord_codec.counts import counted, counted_note
 from coord_codec.images import LEAST_SPAN
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.inspection.numbers.geometry import shuffled
+from coord_data.inspection.numbers.laid_out import ranges
 from coord_data.looking.image_file import MISSING, where_it_is
 from coord_data.looking.looks import Looks
 from coord_data.records import Records
@@ -22,6 +23,9 @@ from coord_data.sources.raw_boxes import RawBoxes
 
 USUAL_CROWDS = 0.1
 """Share of crowd regions that is no finding."""
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number without a pattern, which spreads the bits of hashes."""
 
 _SPLITS = dict.fromkeys(("train", "training"), "train") | dict.fromkeys(("val", "valid", "validation"), "val")
 _SPLITS |= dict.fromkeys(("test", "testing"), "test")
@@ -133,27 +137,45 @@ def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     """Report boxes that occur more than once in an image with the same description."""
     codes = dict[str, int]()
     code_L = np.array([codes.setdefault(label, len(codes)) for label in raw.table.labels], np.int64)
-    label_N = code_L[raw.table.label_N]
-    numbers_N4 = raw.numbers_N4
-    rounded_4N = numbers_N4.T.copy()
-    for column_N in rounded_4N:
-        is_small_N = np.abs(column_N) < 1e11  # rounding 1e308 overflows
-        column_N[is_small_N] = np.round(column_N[is_small_N], 4)
-    columns = (*rounded_4N[::-1], label_N, raw.image_N)
-    order_N = np.lexsort(columns)
-    differs_N = np.any([column[order_N[1:]] != column[order_N[:-1]] for column in columns], axis=0)
-    group_N = np.cumsum(np.concatenate([[False], differs_N])) if len(raw) else np.zeros(0, np.int64)
-    counts = np.bincount(group_N)
-    if not (extra := len(raw) - len(counts)):
+    rows_n = _may_repeat(raw, code_L)
+    columns = _rounded(raw, code_L, rows_n)
+    order_n = np.lexsort(columns)
+    differs_n = np.any([column[order_n[1:]] != column[order_n[:-1]] for column in columns], axis=0)
+    group_n = np.cumsum(np.concatenate([[False], differs_n])) if len(rows_n) else np.zeros(0, np.int64)
+    counts = np.bincount(group_n)
+    if not (extra := len(rows_n) - len(counts)):
         return []
-    first_of_group = np.minimum.reduceat(order_N, np.cumsum(counts) - counts)
-    row = int(first_of_group[counts > 1].min())
-    times = int(counts[group_N[np.flatnonzero(order_N == row)[0]]])
-    box = [round(value, 4) for value in numbers_N4[row].tolist()]
+    first_of_group = np.minimum.reduceat(rows_n[order_n], np.cumsum(counts) - counts)
+    first = int(np.where(counts > 1, first_of_group, len(raw)).argmin())
+    row, times = int(first_of_group[first]), int(counts[first])
+    box = [round(value, 4) for value in raw.numbers_N4[row].tolist()]
     evidence = f"the first: {raw.label(row)!r} at {box} occurs {times} times in {raw.files[raw.image_N[row]]}"
     message = f"{extra} of {counted(len(raw), 'box repeats', 'boxes repeat')} another box and its description; the "
     message += "model learns to repeat itself"
     return [Finding("duplicates", by_share(extra, len(raw)), message, evidence, extra, "keep one of each")]
+
+
+def _rounded(raw: RawBoxes, code_L: np.ndarray, rows: slice | np.ndarray) -> list[np.ndarray]:
+    """Return columns that are equal for boxes which repeat each other: rounded numbers, description and image."""
+    numbers_4n = raw.numbers_N4[rows].T.copy()
+    for column_n in numbers_4n:
+        is_small_n = np.abs(column_n) < 1e11  # rounding 1e308 overflows
+        column_n[is_small_n] = np.round(column_n[is_small_n], 4)
+    return [*numbers_4n[::-1], code_L[raw.table.label_N[rows]], raw.image_N[rows]]
+
+
+def _may_repeat(raw: RawBoxes, code_L: np.ndarray) -> np.ndarray:
+    """Return the boxes with the hash of another one; hashes of all boxes take less memory than what they are of."""
+    hash_N = np.zeros(len(raw), np.uint64)
+    for rows in ranges(len(raw)):
+        for column_n in _rounded(raw, code_L, rows):
+            bits_n = (column_n + 0.0).view(np.uint64)  # -0 is 0
+            hash_N[rows] = (hash_N[rows] ^ bits_n) * _MULTIPLIER
+            hash_N[rows] ^= hash_N[rows] >> np.uint64(29)
+    order_N = np.argsort(hash_N)
+    hash_N = hash_N[order_N]
+    is_same_N = hash_N[1:] == hash_N[:-1]
+    return np.unique(np.concatenate([order_N[1:][is_same_N], order_N[:-1][is_same_N]]))
 
 
 def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:

@@ -11,6 +11,7 @@ from coord_codec.layouts import INVERSE_TURN, TURNS
 from coord_data.finding import Finding
 from coord_data.inspection.numbers.differences import command
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value
+from coord_data.inspection.numbers.laid_out import LaidOut
 from coord_data.looking.look import look_at
 from coord_data.looking.looks import Looks
 from coord_data.sources.raw_boxes import RawBoxes
@@ -21,16 +22,11 @@ _CLEAR = 2.0  # z over boxes from which the best of three orientations counts
 
 
 def examine_turned(
-    raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray, rival_N4: np.ndarray | None = None
+    raw: RawBoxes, looks: Looks, root: Path, boxes: LaidOut, rival: LaidOut | None = None
 ) -> tuple[list[Finding], set[int]]:
     """Return the finding, and the indices of images whose stated size is that of the stored pixels.
 
-    Args:
-        raw: the boxes as the annotation file states them
-        looks: what looks at the image files told
-        root: folder of the images
-        boxes_N4: corners in [0, 1]
-        rival_N4: corners of another reading of the numbers, which a rotation is compared with; `boxes_N4` if None
+    A rotation of the boxes is compared with them, or with a rival reading of the numbers.
     """
     sizes_I2 = looks.sizes
     is_rotated_I = (looks.orientations != 1) & sizes_I2.all(axis=1)
@@ -39,8 +35,7 @@ def examine_turned(
         return [], set()
     is_swapped_I = (raw.stated_I2 == sizes_I2[:, ::-1]).all(axis=1) & (sizes_I2[:, 0] != sizes_I2[:, 1])
     swapped = set(np.flatnonzero(is_rotated_I & is_swapped_I).tolist())
-    rival_N4 = boxes_N4 if rival_N4 is None else rival_N4
-    unchanged, best, z, z_stored = _compare(raw, looks, root, boxes_N4, rival_N4, rotated[:_COMPARED])
+    unchanged, best, z, z_stored = _compare(raw, looks, root, boxes, rival or boxes, rotated[:_COMPARED])
     evidence = f"edge contrast of the boxes on the upright images: {unchanged:.3f} as stated, {best:.3f} rotated"
     evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those before rotation"
     count = len(rotated)
@@ -60,7 +55,7 @@ def examine_turned(
 
 
 def _compare(
-    raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray, rival_N4: np.ndarray, rotated: Sequence[int]
+    raw: RawBoxes, looks: Looks, root: Path, boxes: LaidOut, rival: LaidOut, rotated: Sequence[int]
 ) -> tuple[float, float, float, float]:
     """Return the edge contrast of the rival and of the boxes with the best rotation, and z of the difference.
 
@@ -72,10 +67,10 @@ def _compare(
     rows = np.flatnonzero(np.isin(raw.image_N, list(place)))
     if not len(rows):
         return 0.0, 0.0, 0.0, 0.0
-    boxes_n4, images = boxes_N4[rows], raw.image_N[rows].tolist()
+    boxes_n4, images = boxes.of(rows), raw.image_N[rows].tolist()
     owner_n = np.array([place[image] for image in images])
     orientation_n = looks.orientations[images]
-    own_n = maps.contrast(rival_N4[rows], owner_n)
+    own_n = maps.contrast(rival.of(rows), owner_n)
     contrasts = []
     for inverse in (False, True):
         moved_n4 = boxes_n4.copy()

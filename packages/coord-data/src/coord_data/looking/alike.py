@@ -7,7 +7,7 @@ the grey values of reduced images tells copies from such images.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, overload
 
 import numpy as np
@@ -34,6 +34,8 @@ _AT_ONCE = 1 << 20
 """Number of pairs whose bits are counted together."""
 _GREYS_AT_ONCE = 1024
 """Number of pairs whose grey values are compared together."""
+_BOXES_AT_ONCE = 4096
+"""Number of pairs whose boxes are compared together."""
 _MOST = 1_000_000
 """Number of pairs that are compared; images of a still camera have more."""
 _SAME_BOX = 0.02
@@ -44,35 +46,62 @@ Boxes = tuple[np.ndarray, np.ndarray]
 
 
 class Targets:
-    """The targets of each image of a set, those of all its records together, in columns."""
+    """The targets of some images of a set, those of all records of an image together, in columns."""
 
-    def __init__(self, instances: Sequence[Instance]) -> None:
-        records = Records.of(instances)
-        record_N, self._boxes_N4, label_N, labels = records.boxes
+    def __init__(self, instances: Sequence[Instance], names: Collection[str]) -> None:
+        records = Records.of(instances if names else ())
+        if len(rows := records.rows_of(names)) < len(records):
+            records = records.take(rows)
+        record_N, boxes_N4, label_N, labels = records.boxes
         self._place: dict[str, int] = {}
         place_R = np.array([self._place.setdefault(name, len(self._place)) for name in records.names], np.int64)
         self._labels, rank_L = np.unique(np.array(labels, str), return_inverse=True)
-        image_N, self._label_N = place_R[record_N], rank_L[label_N]
-        self._order_N = np.lexsort((self._label_N, image_N))
-        self._ends_I = np.searchsorted(image_N[self._order_N], np.arange(len(self._place) + 1))
+        image_N, label_N = place_R[record_N], rank_L[label_N]
+        order_N = np.lexsort((label_N, image_N))
+        self._label_N, self._boxes_N4 = label_N[order_N], boxes_N4[order_N]
+        self._ends_I = np.searchsorted(image_N[order_N], np.arange(len(self._place) + 1))
+
+    def _rows(self, name: str) -> tuple[int, int]:
+        """Return where the targets of an image begin and end; none of one without a record."""
+        place = self._place.get(name)
+        return (0, 0) if place is None else (int(self._ends_I[place]), int(self._ends_I[place + 1]))
 
     def of(self, name: str) -> Boxes:
-        """Return the targets of an image; none of one without a record."""
-        place = self._place.get(name)
-        rows = self._order_N[slice(0, 0) if place is None else slice(self._ends_I[place], self._ends_I[place + 1])]
+        """Return the targets of an image."""
+        rows = slice(*self._rows(name))
         return self._labels[self._label_N[rows]], self._boxes_N4[rows]
 
-    def are_the_same(self, one: str, other: str) -> bool:
-        """Return whether two images have the same objects at the same places."""
-        return have_same_boxes(self.of(one), self.of(other))
+    def are_the_same(self, names: Sequence[str], pairs_P2: np.ndarray) -> np.ndarray:
+        """Return which pairs of images have the same objects at the same places."""
+        image_U, at_P2 = np.unique(pairs_P2, return_inverse=True)
+        rows_U2 = np.array([self._rows(names[i]) for i in image_U.tolist()], np.int64).reshape(-1, 2)
+        found = np.zeros(len(pairs_P2), bool)
+        for start in range(0, len(pairs_P2), _BOXES_AT_ONCE):
+            pairs = slice(start, start + _BOXES_AT_ONCE)
+            found[pairs] = self._have_same_boxes(rows_U2[at_P2.reshape(-1, 2)[pairs]])
+        return found
+
+    def _have_same_boxes(self, rows_P22: np.ndarray) -> np.ndarray:
+        """Return whether both ranges of targets are the same, of which those of copies mostly have one order."""
+        counts_P2 = rows_P22[:, :, 1] - rows_P22[:, :, 0]
+        same_P: np.ndarray = counts_P2[:, 0] == counts_P2[:, 1]
+        count_P = counts_P2[:, 0] * same_P
+        pair_n = np.repeat(np.arange(len(count_P)), count_P)
+        at_n = np.arange(len(pair_n)) - np.repeat(np.cumsum(count_P) - count_P, count_P)
+        one_n, other_n = (rows_P22[pair_n, side, 0] + at_n for side in range(2))
+        same_P[pair_n[self._label_N[one_n] != self._label_N[other_n]]] = False
+        is_near_n = (np.abs(self._boxes_N4[one_n] - self._boxes_N4[other_n]) <= _SAME_BOX).all(axis=1)
+        for pair in np.unique(pair_n[~is_near_n & same_P[pair_n]]).tolist():
+            one, other = (slice(*rows) for rows in rows_P22[pair].tolist())
+            boxes = [(self._label_N[rows], self._boxes_N4[rows]) for rows in (one, other)]
+            same_P[pair] = have_same_boxes(*boxes)
+        return same_P
 
 
 def records_of(instances: Sequence[Instance], names: Collection[str]) -> list[Instance]:
     """Return the records of some images, without decoding those of others."""
-    if not names:
-        return []
     if isinstance(instances, Records):
-        return [instances[i] for i, name in enumerate(instances.names) if name in names]
+        return [instances[i] for i in instances.rows_of(names)] if names else []
     return [instance for instance in instances if instance.image in names]
 
 
@@ -105,11 +134,6 @@ class Pair:
     second: int
     kind: Literal["equal", "copy", "alike"]
     how: str
-
-    @property
-    def same(self) -> bool:
-        """Whether both show the same image."""
-        return self.kind != "alike"
 
 
 _KINDS: tuple[Literal["equal", "copy", "alike"], ...] = ("equal", "copy", "alike")
@@ -147,14 +171,8 @@ class AlikePairs(Sequence[Pair]):
     def __getitem__(self, index: int | slice | np.ndarray) -> Pair | AlikePairs:
         """Return a pair, or the pairs of a slice or mask."""
         if isinstance(index, slice | np.ndarray):
-            return AlikePairs(
-                self.pairs_P2[index],
-                self.kind_P[index],
-                self.bits_P[index],
-                self.resized_P[index],
-                self.boxes_differ_P[index],
-                self.uncompared,
-            )
+            columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "uncompared"}
+            return replace(self, **{name: column[index] for name, column in columns.items()})
         (first, second), kind = self.pairs_P2[index].tolist(), int(self.kind_P[index])
         how = _HOW[kind]
         if kind == _COPY and self.resized_P[index]:
@@ -192,10 +210,7 @@ class AlikePairs(Sequence[Pair]):
 def alike_images(first: Looks, second: Looks, *, within: bool = False) -> AlikePairs:
     """Return pairs of files that show the same image, followed by pairs that only look alike.
 
-    Args:
-        first: what looks at images told
-        second: what looks at other images told
-        within: whether both are the same images, of which each pair is returned once, the earlier image first
+    `within` one set each pair is returned once, the earlier image first.
     """
     rows_one, rows_other = (np.flatnonzero(looks.slots >= 0) for looks in (first, second))
     found, uncompared = _near_pairs(first.hashes[rows_one], second.hashes[rows_other], NEAR_BITS, within)
@@ -215,18 +230,12 @@ def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instan
 
     Inspection reports the pairs, and preparation drops them. Frames of one video, in which too little has moved to be
     seen in the pixels, are told from copies by their boxes.
-
-    Args:
-        names: paths of the images; one that occurs again has a further record
-        looks: what a look at each told
-        instances: the records
     """
     pairs = alike_images(looks, looks, within=True)
-    targets = Targets(instances if pairs.is_same.any() else ())
+    targets = Targets(instances, {names[i] for i in np.unique(pairs.pairs_P2[pairs.is_same]).tolist()})
     copies = np.flatnonzero(pairs.kind_P == _COPY)
-    same = [targets.are_the_same(names[i], names[j]) for i, j in pairs.pairs_P2[copies].tolist()]
     differ_P = np.zeros(len(pairs), bool)
-    differ_P[copies] = ~np.array(same, bool)
+    differ_P[copies] = ~targets.are_the_same(names, pairs.pairs_P2[copies])
     judged = replace(pairs, kind_P=np.where(differ_P, _ALIKE, pairs.kind_P), boxes_differ_P=differ_P)
     return judged[np.argsort(~judged.is_same, kind="stable")], targets
 
@@ -234,12 +243,8 @@ def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instan
 def are_copies(first: Looks, second: Looks, pairs_P2: np.ndarray) -> np.ndarray:
     """Return which pairs of images are copies of each other, at any size and quality, by their grey values.
 
-    Frames of one video, in which something has moved, are not: they differ where each of them is smooth.
-
-    Args:
-        first: what looks at images told
-        second: what looks at other images told
-        pairs_P2: index in the first set and in the second set of decoded images
+    Frames of one video, in which something has moved, are not: they differ where each of them is smooth. All images
+    were decoded.
     """
     parts = [np.zeros(0, bool)]
     for start in range(0, len(pairs_P2), _GREYS_AT_ONCE):
@@ -259,23 +264,15 @@ def are_copies(first: Looks, second: Looks, pairs_P2: np.ndarray) -> np.ndarray:
 def near_duplicates(
     one_N: np.ndarray, other_M: np.ndarray, bits: int = NEAR_BITS, *, within: bool = False
 ) -> np.ndarray:
-    """Return index in `one_N`, index in `other_M` and differing bits, [P, 3], of hashes that differ in few bits.
+    """Return index in `one_N`, index in `other_M` and differing bits, [P, 3], of 64-bit hashes that differ in few bits.
 
-    Args:
-        one_N: 64-bit hashes
-        other_M: other hashes
-        bits: largest number of bits that may differ, at most `NEAR_BITS`
-        within: whether both are the same, of which each pair is returned once, the smaller index first
+    These are `NEAR_BITS` at most. `within` one set each pair is returned once, the smaller index first.
     """
     return _near_pairs(one_N, other_M, bits, within)[0]
 
 
 def groups_of_alike(hash_N: np.ndarray) -> np.ndarray:
-    """Return the group [N] of each image: those that look alike, mirrored or not, directly or by way of others.
-
-    Args:
-        hash_N: perceptual hashes of the images
-    """
+    """Return the group [N] of each image: those that look alike, mirrored or not, directly or by way of others."""
     others = (hash_N, hash_N ^ _MIRRORED)
     pairs_P2 = np.concatenate([near_duplicates(hash_N, other_N)[:, :2] for other_N in others])
     first, second = pairs_P2.T

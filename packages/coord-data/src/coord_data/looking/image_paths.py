@@ -11,21 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-IMAGE_SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".png",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".ppm",
-    ".jp2",
-    ".avif",
-)
+IMAGE_SUFFIXES = tuple(f".{name}" for name in "jpg jpeg jpe jfif png webp bmp gif tif tiff ppm jp2 avif".split())
 SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
 
 

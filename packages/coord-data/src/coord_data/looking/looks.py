@@ -30,6 +30,9 @@ VERSION = "1"
 _HELD_BYTES = 1 << 26
 """Bytes of grey values above which they lie in a temporary file, of which only the values that are read are mapped."""
 
+_TOGETHER = 64
+"""Number of parts whose rows are joined at a time: the many small columns of parts take several times their bytes."""
+
 _SCHEMA = pa.schema(
     {
         "row": pa.int64(),  # position of the image in the list of all images
@@ -186,8 +189,8 @@ class Looks(Sequence[ImageFile]):
     @cached_property
     def digests(self) -> np.ndarray:
         """SHA-256 of each file as four numbers; 0 for an image that was not decoded."""
-        digests = b"".join(self.table["digest"].fill_null(bytes(32)).to_pylist())
-        return np.frombuffer(digests, np.uint64).reshape(-1, 4)
+        column = self.table["digest"].fill_null(bytes(32)).combine_chunks()
+        return np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 4)[column.offset :][: len(column)]
 
     @cached_property
     def stamps(self) -> np.ndarray:
@@ -217,11 +220,7 @@ class Looks(Sequence[ImageFile]):
         return None if pixels is None else Image.fromarray(pixels)
 
     def write(self, path: Path, settings: str) -> None:
-        """Write a Parquet file, which appears complete or not at all.
-
-        Args:
-            path: the file
-            settings: digest of the settings that the looks depend on
+        """Write a Parquet file with a digest of the settings, which appears complete or not at all.
 
         Raises:
             OSError: the file cannot be written.
@@ -275,24 +274,26 @@ class Looks(Sequence[ImageFile]):
         return cls(light.append_column("slot", pa.array(slot_I, pa.int64())), grey_K, thumbnails)
 
 
-def merge(parts: Iterable[Looks], folder: Path | None = None) -> Looks:
+def merge(parts: Iterable[Looks]) -> Looks:
     """Return parts as one, in the order of the list of all images; the order and grouping of the parts is irrelevant.
-
-    Args:
-        parts: the parts, each of which is read once
-        folder: folder of the temporary file with the grey values of many images; the system's if None
 
     Raises:
         OSError: the grey values cannot be written.
     """
-    tables, thumbnails, grey = [Looks.of(()).table], dict[int, np.ndarray](), _Grey(folder)
+    thumbnails, grey = dict[int, np.ndarray](), _Grey()
+    tables, whole = list[pa.Table](), [Looks.of(()).table]
     for part in parts:
         slot_I = np.where(part.slots < 0, -1, part.slots + len(grey))
         at = part.table.schema.get_field_index("slot")
         tables.append(part.table.set_column(at, "slot", pa.array(slot_I, pa.int64())))
         thumbnails |= part.thumbnails
         grey.append(part.grey_K)
-    table = pa.concat_tables(tables).combine_chunks()
+        if len(tables) == _TOGETHER:
+            whole.append(pa.concat_tables(tables).combine_chunks())
+            tables.clear()
+    table = pa.concat_tables([*whole, *tables]).combine_chunks()
+    del whole, tables
+    pa.default_memory_pool().release_unused()
     row_I = table["row"].to_numpy()
     _, first_I = np.unique(row_I, return_index=True)
     if len(first_I) < len(row_I) or (np.diff(row_I) < 0).any():
@@ -303,8 +304,8 @@ def merge(parts: Iterable[Looks], folder: Path | None = None) -> Looks:
 class _Grey:
     """Grey values that are gathered in memory, and in a temporary file once they are many."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder, self._count = folder, 0
+    def __init__(self) -> None:
+        self._count = 0
         self._held: list[np.ndarray] = []
         self._file: IO[bytes] | None = None
 
@@ -315,7 +316,7 @@ class _Grey:
         self._held.append(grey_K)
         self._count += len(grey_K)
         if self._file is not None or self._count * FIELDS * FIELDS > _HELD_BYTES:
-            self._file = self._file or tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - kept while it is mapped
+            self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - kept while it is mapped
             for values in self._held:
                 self._file.write(values.tobytes())
             self._held.clear()

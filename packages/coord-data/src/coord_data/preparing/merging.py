@@ -53,15 +53,8 @@ def merge_prepared(
     The result does not depend on the order and the grouping of the parts. Images are chosen from the whole: copies in
     different parts are found, and stay on one side of a split.
 
-    Args:
-        parts: folders that `prepare` or this function wrote with `as_part`
-        out: a new folder, or a new file if its name ends in .jsonl
-        split: share of the images that go to val.jsonl, chosen by a hash of their content
-        drop_duplicates: keep the first of equal files, or also of copies; all images if None
-        join_boxes: give the image that is kept the objects that only its copies have
-        count: number of images that are drawn from those that are left; all if None
-        seed: decides which images are drawn
-        as_part: write a part, which can be merged again
+    `parts` are folders that `prepare` or this function wrote with `as_part`; the others are as for
+    `prepare`.
 
     Raises:
         InputError: a folder is no such part, is named twice, was read by other rules or is damaged; there is no box; or
@@ -111,11 +104,7 @@ class _Part:
 
     @classmethod
     def read(cls, folder: Path) -> _Part:
-        """Read a part.
-
-        Raises:
-            InputError: it is none, or is damaged.
-        """
+        """Read a part."""
         file = folder / RECORDS
         facts = read_json(file.with_suffix(SUMMARY)) if file.with_suffix(SUMMARY).is_file() else {}
         if PART not in facts:

@@ -125,11 +125,7 @@ class Choice:
         return self.as_part or self.split is not None or self.drop_duplicates is not None
 
     def folder_of(self, out: Path) -> Path:
-        """Return the folder of the written files.
-
-        Raises:
-            InputError: a part, or a training set and its held-out images, are to be a single file.
-        """
+        """Return the folder of the written files."""
         is_file = out.suffix == ".jsonl"
         if is_file and self.split is not None:
             raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
@@ -154,14 +150,8 @@ def write_chosen(
 ) -> None:
     """Choose and write records, and say so.
 
-    Args:
-        out: a new folder, or a new file
-        records: the records
-        names: paths of the images, each once, if they are needed
-        looks: what a look at each image told, if it is needed
-        facts: what the summary says of the sources; what is chosen is added
-        faults: what was left out
-        choice: which records are written
+    The paths of the images, each once, and what a look at each told may be empty if `choice` needs no looks. What
+    is chosen is added to `facts`, what the summary says of the sources; `faults` is what was left out.
     """
     instances: Sequence[Instance] = records
     dropped: list[Dropped] = []
@@ -174,30 +164,13 @@ def write_chosen(
         facts["drawn"] = {"count": choice.count, "seed": choice.seed}
     parts: Mapping[str, Sequence[Instance]] = {out.name if out.suffix == ".jsonl" else RECORDS: instances}
     if choice.split is not None:
-        parts, near = _split(instances, names, looks, choice.split)
+        parts, near = split_by_content(instances, names, looks, choice.split)
         facts["near_duplicates"] = near
     written = {name: Records.of(part) for name, part in parts.items()}
     _write(out, written, facts, [*faults, *(row.problem for row in dropped)], looks if choice.as_part else None)
     _report(out, written, facts, near, faults)
     if choice.drop_duplicates is not None:
         _report_duplicates(dropped, choice.join_boxes)
-
-
-def _split(
-    instances: Sequence[Instance], names: Sequence[str], looks: Looks, share: float
-) -> tuple[Mapping[str, Sequence[Instance]], list[dict[str, object]]]:
-    """Return the records of train and val, and images of val that look like one of train, of the images that are left.
-
-    Args:
-        instances: the records that are left
-        names: paths of all images, each once
-        looks: what a look at each of them told
-        share: of the images that go to val
-    """
-    left = {instance.image for instance in instances}
-    places = [i for i, name in enumerate(names) if name in left]
-    kept = [names[i] for i in places]
-    return split_by_content(instances, kept, looks.take(np.array(places, np.int64)), share)
 
 
 def _report_duplicates(dropped: Sequence[Dropped], join_boxes: bool) -> None:
@@ -323,12 +296,7 @@ def _looks(sets: Sequence[ImageSet], records: Records) -> tuple[list[str], Looks
 
 
 def looks_by_name(names: Sequence[str], parts: Sequence[Looks]) -> tuple[list[str], Looks]:
-    """Return each name once, and the look at it.
-
-    Args:
-        names: the path of each image that was looked at, of all parts one after the other
-        parts: the looks
-    """
+    """Return each name once, and the look at it."""
     numbered, first = list[Looks](), 0
     for looks in parts:
         numbered.append(looks.numbered(np.arange(first, first + len(looks))))

@@ -45,14 +45,8 @@ def without_duplicates(
 ) -> tuple[list[Instance], list[Dropped]]:
     """Return the records that are kept, and the images that are left out, each with the one kept.
 
-    Several records of one image are no duplicates of each other.
-
-    Args:
-        instances: the records
-        names: paths of the images, each once
-        looks: what a look at each image told
-        which: copies that are left out
-        join: whether the kept image gets the objects that only its copies have
+    Several records of one image are no duplicates of each other. With `join` the kept image gets the objects that
+    only its copies have.
     """
     pairs, targets = duplicates_in(names, looks, instances)
     wanted = pairs[pairs.is_equal | (pairs.is_same & (which == "near"))]
@@ -61,9 +55,12 @@ def without_duplicates(
         first, second = wanted.pairs_P2[at].tolist()
         if first not in kept_as and second not in kept_as:  # a copy of a copy may be none of the image that is kept
             kept_as[second] = wanted[at]
+    pairs_P2 = np.array([(at, pair.first) for at, pair in sorted(kept_as.items())], np.int64).reshape(-1, 2)
     dropped = [
-        Dropped(one := names[at], other := names[pair.first], pair.how, targets.are_the_same(one, other))
-        for at, pair in sorted(kept_as.items())
+        Dropped(names[at], names[first], kept_as[at].how, same_boxes)
+        for (at, first), same_boxes in zip(
+            pairs_P2.tolist(), targets.are_the_same(names, pairs_P2).tolist(), strict=True
+        )
     ]
     kept_name = {row.image: row.kept for row in dropped}
     copies = [instance for instance in instances if instance.image in kept_name]
@@ -88,11 +85,7 @@ def _joined(kept: Sequence[Instance], copies: Sequence[Instance], kept_name: Map
 
 
 def drawn(instances: Sequence[Instance], count: int, seed: int) -> list[Instance]:
-    """Return the records of `count` images that are drawn, all records of an image together.
-
-    Raises:
-        InputError: there are fewer images.
-    """
+    """Return the records of `count` images that are drawn, all records of an image together."""
     names = list(dict.fromkeys(instance.image for instance in instances))
     if not 0 < count <= len(names):
         raise InputError(f"--count: expected 1 to {len(names)}, the number of usable images, found {count}")
@@ -105,32 +98,22 @@ def split_by_content(
 ) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
     """Return the instances of both splits, and the images of val that look like one in train.
 
-    The split of an image depends on its content: copies, at any size and quality, stay together.
-
-    Args:
-        instances: the records
-        names: paths of the images, each once
-        looks: what a look at each image told; all of them were decoded
-        share: share of the images that go to val.jsonl
-
-    Raises:
-        InputError: one of the splits has no image.
+    The split of an image depends on its content: copies, at any size and quality, stay together. Images without
+    a record do not count.
     """
+    left = {instance.image for instance in instances}
+    places = [i for i, name in enumerate(names) if name in left]
+    names, looks = [names[i] for i in places], looks.take(np.array(places, np.int64))
     place = {name: i for i, name in enumerate(names)}
     pairs = near_duplicates(looks.hashes, looks.hashes, within=True)
-    digests = [digest.tobytes() for digest in looks.digests]
-    group = list(range(len(names)))
-
-    def leader(image: int) -> int:
-        while group[image] != image:
-            group[image] = group[group[image]]
-            image = group[image]
-        return image
-
-    for i, j in pairs[are_copies(looks, looks, pairs[:, :2]), :2].tolist():
-        first, second = sorted((leader(i), leader(j)), key=digests.__getitem__)
-        group[second] = first
-    is_val_I = [int.from_bytes(digests[leader(i)][:8], "big") < share * 2**64 for i in range(len(names))]
+    first, second = pairs[are_copies(looks, looks, pairs[:, :2]), :2].T
+    begin_I = looks.digests[:, 0].copy().view(">u8").astype(np.uint64)
+    before_I = np.zeros_like(begin_I)
+    while not np.array_equal(begin_I, before_I):  # the least digest of each group of copies spreads over it
+        before_I = begin_I.copy()
+        np.minimum.at(begin_I, first, begin_I[second])
+        np.minimum.at(begin_I, second, begin_I[first])
+    is_val_I = [begin < share * 2**64 for begin in begin_I.tolist()]
     in_val = [is_val_I[place[instance.image]] for instance in instances]
     splits: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
     for instance, is_val in zip(instances, in_val, strict=True):

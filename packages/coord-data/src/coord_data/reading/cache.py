@@ -23,7 +23,7 @@ import pyarrow as pa
 from filelock import FileLock
 from tqdm import tqdm
 
-from coord_codec import AnnotationSet, Category, InputError, Problem
+from coord_codec import AnnotationSet, BoxTable, Category, InputError, Problem
 from coord_codec.annotations import used_in_training
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
@@ -154,6 +154,44 @@ def _check_images(job: _Job, root: Path, base: Path | None, max_side_ratio: floa
     return _Piece(stamps, faults, notes)
 
 
+@dataclass(frozen=True)
+class _Files:
+    """What is kept of an annotation file that is read by the same rules.
+
+    Attributes:
+        stem: path of the files without their suffixes, whose name is the digest of file and rules
+        root: folder that image paths are relative to
+    """
+
+    stem: Path
+    root: Path
+
+    @property
+    def table(self) -> Path:
+        """The records."""
+        return self.stem.with_suffix(".arrow")
+
+    @property
+    def summary(self) -> Path:
+        """What was left out, the categories, and the stamps of the images."""
+        return self.stem.with_suffix(".json")
+
+    @property
+    def part(self) -> Path:
+        """An evenly drawn subset of the unchanged records."""
+        return self.stem.with_suffix(".part")
+
+    @property
+    def stamps(self) -> str:
+        """The stamps of the images as they are now."""
+        return _stamps(self.root, Records.open(self.table).names)
+
+    def are_current(self) -> bool:
+        """Return whether all were written, and no image has changed since."""
+        is_complete = all(path.is_file() for path in (self.table, self.summary, self.part))
+        return is_complete and bool(read_json(self.summary)["images"] == self.stamps)
+
+
 def kept_records(
     source: Source, base: Path, rules: ReadingRules, name: str, *, scored: bool
 ) -> tuple[AnnotationSet, str, Source]:
@@ -174,57 +212,71 @@ def kept_records(
         RunError: a process that checks images was killed.
     """
     root, boxes = rules.images or source.path.parent, None
+    digest = _digest(source, root, base, rules)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
+    files = _Files(folder / digest[:24], root)
+    is_read_anew = scored and source.format == "coco"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(files.stem.with_suffix(".lock")):  # if two runs begin together, only one checks
+            if not is_read_anew and files.are_current():
+                _LOG.info(f"  using the records that were checked before: {files.table}")
+            else:
+                table = _write(files, source, None if rules.allow_outside else base, rules, name)
+                boxes = table if scored else None
+    except OSError as error:
+        raise InputError(
+            f"{folder}: the checked records cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
+        ) from None
+    records, facts = Records.open(files.table), read_json(files.summary)
+    problems = tuple(Problem(**row) for row in facts["problems"])
+    categories = tuple(Category(*row) for row in facts["categories"])
+    if boxes is not None:
+        boxes = used_in_training(boxes, records.image_ids)
+    annotations = AnnotationSet(records, problems, categories, facts["notes"], root, boxes)
+    of_images = hashlib.sha256((digest + facts["images"]).encode()).hexdigest()[:16]
+    return annotations, of_images, Source(files.part, format=source.format)
+
+
+def _digest(source: Source, root: Path, base: Path, rules: ReadingRules) -> str:
+    """Return a hash of a file and of all that decides which of its records are kept."""
     reading = rules.model_dump(mode="json", include=set(ObjectRules.model_fields) - {"images", "strict"})
     folders = str(root.resolve()), str(base.resolve())
     sha = hashlib.sha256(json.dumps([_VERSION, source.format, *folders, reading]).encode())
     with source.open() as file:
         while block := file.read(1 << 20):
             sha.update(block)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
-    stem = folder / sha.hexdigest()[:24]
-    files = table, summary, part = [stem.with_suffix(suffix) for suffix in (".arrow", ".json", ".part")]
+    return sha.hexdigest()
+
+
+def _write(files: _Files, source: Source, base: Path | None, rules: ReadingRules, name: str) -> BoxTable | None:
+    """Read a file, check its images and write what is kept; return the boxes that a COCO file states."""
+    _LOG.info(f"{name}: reading {source.path}")
+    for leftover in files.stem.parent.glob(f".{files.stem.name}.*.tmp"):  # of a run that was killed
+        leftover.unlink(missing_ok=True)
+    images = ImageFolder(files.root, decode=False)
+    read, problems = records_of(source, rules, images), list[Problem]()
+    pieces = _Pieces(files.stem.with_suffix(".checked"), files.root)
+    batches = _checked(read, problems, pieces, base, rules, name)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
-            kept = all(path.is_file() for path in files) and not (scored and source.format == "coco")
-            if kept and read_json(summary)["images"] == _stamps(root, Records.open(table).names):
-                _LOG.info(f"  using the records that were checked before: {table}")
-            else:
-                _LOG.info(f"{name}: reading {source.path}")
-                for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
-                    leftover.unlink(missing_ok=True)
-                read, problems = records_of(source, rules, ImageFolder(root, decode=False)), list[Problem]()
-                pieces, inside = _Pieces(stem.with_suffix(".checked"), root), None if rules.allow_outside else base
-                try:
-                    write_records(table, _checked(read, problems, pieces, inside, rules, name))
-                except KeyboardInterrupt as error:
-                    error.args = (f"interrupted: {pieces.words} are kept; the same command continues",)
-                    raise
-                if pieces.used:
-                    _LOG.info(f"  continued with {counted(pieces.used, 'piece')} of images that were checked before")
-                if pieces.outdated:
-                    _LOG.info(f"  {counted(pieces.outdated, 'piece')} of images changed since, and were checked again")
-                facts = {
-                    "problems": [asdict(problem) for problem in (*read.problems, *problems)],
-                    "notes": dict(+read.notes),
-                    "categories": read.categories,
-                    "images": _stamps(root, Records.open(table).names),
-                }
-                write_text(summary, json.dumps(facts))
-                write_text(part, read.part())
-                shutil.rmtree(pieces.folder, ignore_errors=True)
-                boxes = read.table if scored else None
-    except OSError as error:
-        raise InputError(
-            f"{folder}: the checked records cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
-        ) from None
-    records, facts = Records.open(table), read_json(summary)
-    of_file = tuple(Problem(**row) for row in facts["problems"]), tuple(Category(*row) for row in facts["categories"])
-    if boxes is not None:
-        boxes = used_in_training(boxes, records.image_ids)
-    digest = hashlib.sha256((sha.hexdigest() + facts["images"]).encode()).hexdigest()[:16]
-    annotations = AnnotationSet(records, *of_file, facts["notes"], root, boxes)
-    return annotations, digest, Source(part, format=source.format)
+        write_records(files.table, batches)
+    except KeyboardInterrupt as error:
+        error.args = (f"interrupted: {pieces.words} are kept; the same command continues",)
+        raise
+    if pieces.used:
+        _LOG.info(f"  continued with {counted(pieces.used, 'piece')} of images that were checked before")
+    if pieces.outdated:
+        _LOG.info(f"  {counted(pieces.outdated, 'piece')} of images changed since, and were checked again")
+    facts = {
+        "problems": [asdict(problem) for problem in (*read.problems, *problems)],
+        "notes": dict(+read.notes),
+        "categories": read.categories,
+        "images": files.stamps,
+    }
+    write_text(files.summary, json.dumps(facts))
+    write_text(files.part, read.part())
+    shutil.rmtree(pieces.folder, ignore_errors=True)
+    return read.table
 
 
 def _stamps(root: Path, names: Iterable[str]) -> str:

@@ -7,7 +7,6 @@ that lie outside their folder are added to the problems. Training and scoring le
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,8 +31,6 @@ from coord_data.reading.read import read_by
 from coord_data.reading.rules import ReadingRules
 from coord_data.records import Records
 from coord_data.sources.source import Source
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -174,18 +171,13 @@ def load_annotated(
     rules = rules or ReadingRules()
     source = open_source(source, rules.format)
     if source.format in ("jsonl", "coco") and has_many(source):  # so many that no image is decoded
-        images = _kept(source, rules, name, scored)
+        root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
+        records, digest, part = kept_records(source, base, rules, name, scored=scored)
+        images = ImageSet(name, records, root, digest, base=base, part=part)
     else:
         evidence = gather_evidence(source, rules, name)
         images = _usable(evidence, rules, name)
     return _checked(source.named, images, rules)
-
-
-def _kept(source: Source, rules: ReadingRules, name: str, scored: bool) -> ImageSet:
-    """Return the usable records of a file with many images, from the cache if nothing has changed."""
-    root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
-    records, digest, part = kept_records(source, base, rules, name, scored=scored)
-    return ImageSet(name, records, root, digest, base=base, part=part)
 
 
 def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "train") -> Evidence:
@@ -211,7 +203,7 @@ def _usable(evidence: Evidence, rules: ReadingRules, name: str) -> ImageSet:
     instances, problems, notes = list(loaded.instances), list(loaded.problems), Counter(loaded.notes)
     faults = (
         problem_of(
-            evidence.folder.look_at(instance.image),
+            evidence.folder.looked(instance.image),
             root / instance.image,
             (instance.width, instance.height),
             notes,
@@ -263,5 +255,5 @@ def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:
     for instance in instances:
         sha.update(instance.model_dump_json(exclude_unset=True).encode())
         size = 0 if content else (folder.root / instance.image).stat().st_size
-        sha.update((folder.look_at(instance.image).digest if content else str(size)).encode())
+        sha.update((folder.looked(instance.image).digest if content else str(size)).encode())
     return sha.hexdigest()[:16]

@@ -6,11 +6,13 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError
+from coord_data.looking.image_paths import Found, ImageIndex
 
 Unit = Literal["pixels", "fractions"]
 BAD_SIZE = "stated image sizes that are not positive integers: the size of the file is used"
@@ -92,6 +94,21 @@ class RawImage(NamedTuple):
     fault: str = ""
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def found(cls, image: Found, where: str, read: Callable[[RawImage], RawImage]) -> RawImage:
+        """Return what `read` makes of the image that was found for a record, or why none is used."""
+        stated = cls(image.name, where, fault=image.fault, notes=image.notes)
+        try:
+            return stated if image.fault else read(stated)
+        except InputError as error:
+            return stated._replace(fault=str(error))
+
+    def sized(self, width: Any, height: Any) -> RawImage:
+        """Return the image with the size that its source states, or a note to count that it is none."""
+        size = image_size(width, height)
+        is_bad = size is None and bool(width or height)
+        return self._replace(size=size, notes=self.notes + (BAD_SIZE,) * is_bad)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -125,6 +142,26 @@ def images_of(records: Iterable[tuple[str, Any]], read: Callable[[Any, str], Ite
             yield RawImage("", where, fault=str(error))
 
 
+def images_named(
+    root: Path, rows: Iterable[tuple[str, Any, tuple[str, ...]]], read: Callable[[Any, RawImage], RawImage]
+) -> Iterator[RawImage]:
+    """Yield what `read` makes of each row and the image in `root` that it names, or the error that it raises.
+
+    Args:
+        root: folder of the images
+        rows: place, content and candidate paths of the image; an error message in place of faulty content
+        read: returns the image with its objects
+    """
+    rows = list(rows)
+    found = ImageIndex(root).find_all(names for _, _, names in rows)
+    for (where, content, _), image in zip(rows, found, strict=True):
+        fault = content if isinstance(content, str) else image.fault
+        if fault:
+            yield RawImage("", where, fault=fault)
+        else:
+            yield RawImage.found(image, where, partial(read, content))
+
+
 def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
     """Return the box around an outline of alternating x and y.
 
@@ -137,11 +174,7 @@ def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the cells of each row that is not blank.
-
-    Raises:
-        InputError: a row is not CSV, or a cell exceeds Python's length limit.
-    """
+    """Yield the first line number and the cells of each row that is not blank."""
     rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     try:
         before = 0
@@ -154,11 +187,7 @@ def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int,
 
 
 def number(value: Any) -> float:
-    """Return a number or numeric text as a float.
-
-    Raises:
-        ValueError: the value is anything else.
-    """
+    """Return a number or numeric text as a float; anything else is a `ValueError`."""
     if isinstance(value, bool) or value is None:
         raise ValueError(f"expected a number, found {value!r}")
     try:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import AnnotationSet, BoxFlag, BoxTable, InputError, Object
-from coord_codec.files import finite_numbers
+from coord_codec.files import finite_numbers, name_on_disk
 from coord_data.looking.image_paths import found_here
 from coord_data.records import Records
 from coord_data.sources.raw import RawObject, Reading, as_list
@@ -80,17 +80,7 @@ class RawBoxes:
         layout: Layout = "xyxy",
         unit: RawUnit = "pixels",
     ) -> RawBoxes:
-        """Return the view of the numbers of a file.
-
-        Args:
-            files: path of each image, relative to the folder of the images
-            stated_I2: width and height that the annotations state; NaN where they state none
-            image_N: index of the image of each box
-            numbers_N4: the four numbers of each box
-            labels: description of each box
-            layout: order of the numbers
-            unit: their unit
-        """
+        """Return the view of the numbers of a file; see the properties of the same names."""
         label_of: dict[str, int] = {}
         label_N = [label_of.setdefault(label, len(label_of)) for label in labels]
         corners_N4, sides_N2 = _corners_and_sides(np.asarray(numbers_N4, np.float64).reshape(-1, 4), layout)
@@ -175,13 +165,7 @@ class RawBoxes:
 
 
 def raw_of_coco(table: BoxTable, annotations: AnnotationSet, source: Source) -> RawBoxes:
-    """Return the boxes of a COCO file; crowd regions are left out.
-
-    Args:
-        table: all valid rows of the file
-        annotations: its records
-        source: the file
-    """
+    """Return the boxes of a COCO file; crowd regions are left out."""
     classes = None
     if any(problem.field.endswith("category_id") for problem in annotations.problems):
         classes = class_numbers_of_coco(source.document)
@@ -224,8 +208,9 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
                 names.append(str(item.get("desc", "")))
         files.append(image)
         sizes.append((record.get("width"), record.get("height")))
-    here = found_here(files, annotations.root or source.path.parent)
-    files = [here[name].name if name in here else name for name in files]
+    root = annotations.root or source.path.parent
+    here = found_here(files, root)
+    files = [here[name].name if name in here else name_on_disk(root, name) for name in files]
     return replace(RawBoxes.of(files, _sizes(sizes), owners, rows, names, unit=unit), format=source.format)
 
 

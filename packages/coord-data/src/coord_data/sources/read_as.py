@@ -210,11 +210,7 @@ class ReadAs:
 
     @classmethod
     def parse(cls, text: str) -> ReadAs:
-        """Return the reading that a command line names.
-
-        Raises:
-            InputError: a word is not known, or order or unit are named twice.
-        """
+        """Return the reading that a command line names."""
         words = [word.strip() for word in text.split(",")]
         parts = [word if word in LAYOUTS or word in UNITS else _copy_or_change(word) for word in words]
         layouts = [part for part in parts if isinstance(part, str) and part in LAYOUTS]
@@ -265,11 +261,7 @@ class ReadAs:
 
 
 def _copy_or_change(word: str) -> Copy | Change:
-    """Return the copy or the change that a word names.
-
-    Raises:
-        InputError: the word is not known, or its value is not possible.
-    """
+    """Return the copy or the change that a word names."""
     match = _WORD.fullmatch(word)
     name, value, unit = match.group("name", "value", "unit") if match else ("", None, None)
     if name in ("mirrored", "upside-down", STORED) and value is None:

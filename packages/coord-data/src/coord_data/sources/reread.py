@@ -33,13 +33,7 @@ NO_FILE = ImageFile(None)
 
 
 def reread_source(source: Source, reading: ReadAs, look: Look) -> Source:
-    """Return a source of COCO JSON, LVIS or instance records whose boxes have been replaced.
-
-    Args:
-        source: the source as it was opened
-        reading: how its numbers are read
-        look: looks at an image file
-    """
+    """Return a source of COCO JSON, LVIS or instance records whose boxes have been replaced."""
     record = partial(_record, reading=reading, look=look)
     if source.format != "jsonl":
         content = json.dumps(_coco(source.document, reading, look)).encode()
@@ -75,7 +69,8 @@ def _image(image: RawImage, reading: Reading, read_as: ReadAs, look: Look) -> Ra
     units = {"stated" if box.unit == "pixels" else relative for box in rows} or {"stated"}
     if len(units) > 1:
         raise InputError(f"{image.where}: --read-as: expected numbers of one unit in an image, found {sorted(units)}")
-    values = iter(_corners(numbers_M4, read_as.of_format(reading.layout, *units), size, image.size, file).tolist())
+    written = (reading.layout, *units)
+    values = iter(_corners(numbers_M4, read_as, written, size, image.size, file).tolist())
     for position, box in enumerate(objects):
         if has_four_numbers(box):
             # The only faults of YOLO labels with four numbers are about these numbers as they stood.
@@ -92,7 +87,6 @@ def _coco(document: Any, reading: ReadAs, look: Look) -> Any:
     if not all(isinstance(rows, list) for rows in lists):
         return document  # the reader reports it
     rows, annotations = map(list, lists)
-    reading = reading.of_format("xywh", "stated")
     images = {_id(row): row for row in rows if isinstance(row, Mapping)}
     files = {image_id: _file(row, "file_name", look) for image_id, row in images.items()}
     sizes = {image_id: files[image_id].size or _stated_size(row) for image_id, row in images.items()}
@@ -105,7 +99,7 @@ def _coco(document: Any, reading: ReadAs, look: Look) -> Any:
             continue
         numbers_M4 = np.array([box for _, box in items])
         stated = _stated_size(images[image_id])
-        corners_M4 = _corners(numbers_M4, reading, size, stated, files[image_id]) * (size * 2)
+        corners_M4 = _corners(numbers_M4, reading, ("xywh", "stated"), size, stated, files[image_id]) * (size * 2)
         for (position, _), (x1, y1, x2, y2) in zip(items, corners_M4.tolist(), strict=True):
             annotations[position] = {**annotations[position], "bbox": [x1, y1, x2 - x1, y2 - y1]}
     for position, row in enumerate(rows):
@@ -140,7 +134,7 @@ def _record(record: Any, reading: ReadAs, look: Look) -> Any:
     unit = "norm1000" if record.get("coord_space") == "bins" else "unit"
     boxes = [numbers_of(item) for item in record["objects"]]
     numbers_M4 = np.array([box for box in boxes if box is not None], np.float64).reshape(-1, 4)
-    corners_M4 = _corners(numbers_M4, reading.of_format("xyxy", unit), size, _stated_size(record), file)
+    corners_M4 = _corners(numbers_M4, reading, ("xyxy", unit), size, _stated_size(record), file)
     # Boxes are clipped to their image, unless they leave it by more than a pixel.
     inside_M4, slack = corners_M4.clip(0, 1), np.array(size * 2) ** -1.0 * CLIP_PIXELS
     is_near_M1 = (np.abs(inside_M4 - corners_M4) <= slack).all(axis=1, keepdims=True)
@@ -151,7 +145,15 @@ def _record(record: Any, reading: ReadAs, look: Look) -> Any:
     return {**kept, "width": size[0], "height": size[1], "objects": objects}
 
 
-def _corners(numbers_M4: np.ndarray, reading: ReadAs, size: _Size, stated: _Size | None, file: ImageFile) -> np.ndarray:
-    """Return corners in [0, 1] of the boxes of one image."""
+def _corners(
+    numbers_M4: np.ndarray,
+    reading: ReadAs,
+    written: tuple[str, ...],
+    size: _Size,
+    stated: _Size | None,
+    file: ImageFile,
+) -> np.ndarray:
+    """Return corners in [0, 1] of the boxes of one image, whose numbers the format writes in an order and a unit."""
     size_M2, stated_M2 = (np.tile(np.array(s, np.float64), (len(numbers_M4), 1)) for s in (size, stated or size))
-    return reading.of_image(file.orientation).corners(numbers_M4, size_M2, stated_M2)
+    of_image = reading.of_format(*written).of_image(file.orientation)
+    return of_image.corners(numbers_M4, size_M2, stated_M2)

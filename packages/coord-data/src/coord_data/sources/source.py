@@ -28,14 +28,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True)
 class _Beginning:
-    """What the beginning of a file tells.
-
-    Attributes:
-        content: the first bytes
-        keys: the first keys of a JSON object
-        keys_below: keys of its first value
-        first_image: the first element of its list `images`
-    """
+    """What the beginning of a file tells: its bytes, and what `Source.keys` and `Source.first_image` return."""
 
     content: bytes = b""
     keys: frozenset[str] = frozenset()
@@ -45,6 +38,8 @@ class _Beginning:
 
 class Source(JsonFile):
     """Annotations that a user named, read as far as their use requires and kept as long as the source is.
+
+    What cannot be read is an `InputError`, as for `JsonFile`.
 
     Args:
         path: the file or folder that is read
@@ -83,11 +78,7 @@ class Source(JsonFile):
 
     @cached_property
     def head(self) -> str:
-        """The beginning of a file as text; empty for a folder.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+        """The beginning of a file as text; empty for a folder."""
         return _decoded(self._beginning.content)
 
     @property
@@ -118,11 +109,7 @@ class Source(JsonFile):
         return None
 
     def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one.
-
-        Raises:
-            InputError: the source is a folder.
-        """
+        """Yield place and content of each record of JSON lines or a JSON list; an error message for a bad one."""
         if self.is_dir:
             raise InputError(f"{self.path}: expected a file of records, found a folder; name the file in it")
         if self.head[:1] == "[":
@@ -133,11 +120,7 @@ class Source(JsonFile):
 
     @cached_property
     def table(self) -> str:
-        """The text of a file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save Unicode text.
-
-        Raises:
-            InputError: the file cannot be read or has another encoding.
-        """
+        """The text of a file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save it."""
         if self.content[:2] not in _UTF16:
             return self.text
         try:
@@ -147,11 +130,7 @@ class Source(JsonFile):
 
     @cached_property
     def text(self) -> str:
-        """The text of a UTF-8 file.
-
-        Raises:
-            InputError: the file cannot be read, or is not UTF-8.
-        """
+        """The text of a UTF-8 file."""
         return decode_text(self.content, self.path)
 
     def file(self, path: Path) -> Source:

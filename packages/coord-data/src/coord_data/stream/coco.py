@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,15 @@ import pyarrow as pa
 from coord_codec import InputError
 from coord_codec.annotations import EXPECTED
 from coord_codec.box_table import BoxFlag
-from coord_codec.coco.document import content_of, stream_coco
+from coord_codec.boxes import OnBadBox
+from coord_codec.coco.document import CocoLists, content_of
 from coord_codec.coco.reader import CocoReader, numbered
 from coord_codec.coco.tables import LISTS, not_coco
-from coord_codec.geometry import geometry_of
+from coord_codec.geometry import Geometry
 from coord_codec.records import UNCERTAIN
+from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.image_paths import found_here
 from coord_data.records import batch_of_columns
-from coord_data.sources.object_rules import ObjectRules
 from coord_data.sources.source import Source
 from coord_data.stream.lines import PART
 
@@ -35,10 +35,10 @@ class CocoRecords:
 
     Args:
         source: the file
-        rules: how it is read
-        folder: folder that image paths are relative to
-        image_size: looks up the size of an image that states none
-        image_row: changes each row of the list of images; None to leave them as they are
+        lists: its lists
+        on_bad_box: how images with refused objects are treated
+        kind: the shape of every target; None for boxes
+        folder: the folder of the images, which tells the size of one that states none
 
     Attributes:
         problems: what was left out
@@ -46,26 +46,19 @@ class CocoRecords:
         categories: categories by ascending id
 
     Raises:
-        InputError: the file is not JSON, lacks one of the lists, or no annotation belongs to one of its images.
+        InputError: the file lacks one of the lists, or no annotation belongs to one of its images.
     """
 
     def __init__(
-        self,
-        source: Source,
-        rules: ObjectRules,
-        folder: Path,
-        image_size: Callable[[str], tuple[int, int] | None],
-        image_row: Callable[[Any], Any] | None = None,
+        self, source: Source, lists: CocoLists, on_bad_box: OnBadBox, kind: Geometry | None, folder: ImageFolder
     ) -> None:
-        self.source, self.folder = source, folder
-        kind = geometry_of(rules.geometry)
-        lists = stream_coco(source, whole=not kind.is_box, image_row=image_row)
+        self.source, self.folder = source, folder.root
         annotations = lists.annotations
         if not lists.keys.issuperset(LISTS):
             raise InputError(f"{source.path}: {EXPECTED}, found {not_coco({key: [] for key in lists.keys})}")
         images, notes = lists.images, Counter[str]()
         names = [row["file_name"] for row in images if isinstance(row, dict) and isinstance(row.get("file_name"), str)]
-        here = found_here(names, folder)
+        here = found_here(names, folder.root)
         for row in images if here else ():
             if isinstance(row, dict) and row.get("file_name") in here:
                 found = here[row["file_name"]]
@@ -74,9 +67,10 @@ class CocoRecords:
         drawn = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
         ids = {numbered(image["id"]) for image in drawn if isinstance(image, dict) and _has_id(image)}
         self._part = {"images": drawn, "annotations": annotations.of_images(ids), "categories": lists.categories}
-        reader = CocoReader(lists.categories, images, str(source.path), image_size, folder, annotations.other.values())
+        further = annotations.other.values()
+        reader = CocoReader(lists.categories, images, str(source.path), folder.size, folder.root, further)
         reader.notes.update(notes)
-        self._content = content_of(annotations, reader, rules.on_bad_box, None if kind.is_box else kind)
+        self._content = content_of(annotations, reader, on_bad_box, kind)
         self.problems, self.notes = list(self._content.problems), Counter(self._content.notes)
         self.categories, self.table = self._content.categories, self._content.table
 

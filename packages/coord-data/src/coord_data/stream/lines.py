@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from coord_codec import BoxTable, Category, Problem
-from coord_codec.annotations import records_in, valid_instances
+from coord_codec import BoxTable, Category
+from coord_codec.annotations import ValidInstances, records_in
 from coord_codec.coco.tables import categories_named
-from coord_codec.geometry import geometry_of
 from coord_data.looking.image_paths import found_here
 from coord_data.records import batch_of
-from coord_data.sources.object_rules import ObjectRules
 from coord_data.sources.source import Source
 
 PART = 128
@@ -29,8 +25,7 @@ class LineRecords:
 
     Args:
         source: the file
-        records: each record of the file and its place
-        rules: how it is read
+        valid: its valid records
         folder: folder that image paths are relative to
 
     Attributes:
@@ -41,16 +36,14 @@ class LineRecords:
 
     table: BoxTable | None = None
 
-    def __init__(self, source: Source, records: Iterator[tuple[Any, str]], rules: ObjectRules, folder: Path) -> None:
-        self.source, self.folder, self.problems, self.notes = source, folder, list[Problem](), Counter[str]()
-        self._names: set[str] = set()
-        kind = geometry_of(rules.geometry)
-        shared = self.problems, self.notes, self._names
-        self._instances = valid_instances(records, rules.on_bad_box, None if kind.is_box else kind, folder, *shared)
+    def __init__(self, source: Source, valid: ValidInstances, folder: Path) -> None:
+        self.source, self.folder, self._valid = source, folder, valid
+        self.problems, self.notes = valid.problems, valid.notes
 
     def batches(self, size: int) -> Iterator[pa.RecordBatch]:
         """Yield the valid records in the order of the file, so many at a time."""
-        while instances := list(islice(self._instances, size)):
+        remaining = iter(self._valid)
+        while instances := list(islice(remaining, size)):
             here = found_here([instance.image for instance in instances], self.folder)
             for row, instance in enumerate(instances) if here else ():
                 if (found := here.get(instance.image)) is not None:
@@ -61,7 +54,7 @@ class LineRecords:
     @property
     def categories(self) -> tuple[Category, ...]:
         """The categories of the records that were read."""
-        return categories_named(self._names)
+        return categories_named(self._valid.names)
 
     def part(self) -> str:
         """Return `PART` or more evenly spaced records as they are in the file, as an instance file."""

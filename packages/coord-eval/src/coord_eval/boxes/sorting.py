@@ -32,6 +32,21 @@ def stable_order(*keys_N: np.ndarray) -> np.ndarray:
     return np.arange(len(keys_N[0])) if order_N is None else order_N
 
 
+def places_in_images(image_N: np.ndarray) -> np.ndarray:
+    """Return the index of each row among those of its image, by which files name a label.
+
+    Example:
+        >>> places_in_images(np.array([0, 0, 2, 0])).tolist()
+        [0, 1, 0, 2]
+    """
+    order = stable_order(image_N)
+    begins = np.diff(image_N[order], prepend=-1) != 0
+    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    place_N = np.empty(len(order), np.int64)
+    place_N[order] = np.arange(len(order)) - starts
+    return place_N
+
+
 def _digits(key_N: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the digits of a column from the last to the first, as far as its values differ."""
     if not len(key_N):

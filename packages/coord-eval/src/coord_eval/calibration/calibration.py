@@ -22,7 +22,6 @@ import numpy as np
 from coord_codec import InputError, geometry_of
 from coord_codec.files import read_json, write_text
 from coord_eval.boxes.detections import Detections
-from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.calibration.knots import Knots, fit_knots, interpolate
 from coord_eval.intake.digests import digest_of_detections, digest_of_truth
 from coord_eval.match.matching import Scored
@@ -31,6 +30,7 @@ from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_c
 from coord_eval.resampling.bootstrap import reliability_with_intervals
 
 if TYPE_CHECKING:
+    from coord_eval.intake.objects import ScoredObject
     from coord_eval.metrics.figures import Figures
 
 VERSION = 1
@@ -106,8 +106,10 @@ class Calibration:
         """Return objects with calibrated scores.
 
         Example:
+            >>> from coord_eval import ScoredObject
             >>> calibration = Calibration(((0.2, 0.1), (0.8, 0.9)), "constant", ThresholdCurve((), (), {}))
-            >>> [round(o.score, 4) for o in calibration.apply([ScoredObject("cat", (0, 0, 1, 1), 0.5, ())])]
+            >>> cat = ScoredObject("cat", (0, 0, 1, 1), (0, 0, 1000, 1000), (0, 40), score=0.5)
+            >>> [round(o.score, 4) for o in calibration.apply([cat])]
             [0.5]
         """
         scores = self([o.score for o in objects], [o.desc for o in objects])

@@ -70,19 +70,18 @@ def lvis_lines(scores: LvisScores) -> Iterator[str]:
 
 def expression_lines(scores: ExpressionScores) -> Iterator[str]:
     """Yield accuracy and mean IoU over phrases, with intervals."""
-
-    def interval(name: str) -> str:
+    figures: list[tuple[str, float | None, str]] = [
+        *((f"Acc@{threshold:5}", value, f"Acc@{threshold}") for threshold, value in scores.accuracy.items()),
+        ("mean IoU ", scores.mean_iou, "mean_iou"),
+        ("point in box", scores.point_in_box, "point_in_box"),
+        ("Pr@(F1=1)", scores.precision_f1, "precision_f1"),
+        ("N-acc    ", scores.n_acc, "n_acc"),
+    ]
+    for title, value, name in figures:
         bounds = scores.intervals.get(name)
-        return f"   95 % over images [{bounds['low']:.4f}, {bounds['high']:.4f}]" if bounds else ""
-
-    for threshold, value in scores.accuracy.items():
-        yield f"Acc@{threshold:5} {value:.4f}{interval(f'Acc@{threshold}')}"
-    yield f"mean IoU  {scores.mean_iou:.4f}{interval('mean_iou')}"
-    yield f"point in box {scores.point_in_box:.4f}{interval('point_in_box')}"
-    if scores.precision_f1 is not None:
-        yield f"Pr@(F1=1) {scores.precision_f1:.4f}{interval('precision_f1')}"
-    if scores.n_acc is not None:
-        yield f"N-acc     {scores.n_acc:.4f}{interval('n_acc')}"
+        interval = f"   95 % over images [{bounds['low']:.4f}, {bounds['high']:.4f}]" if bounds else ""
+        if value is not None:
+            yield f"{title} {value:.4f}{interval}"
     if scores.no_target + scores.several_targets:
         yield (
             f"{counted(scores.no_target, 'phrase')} without a target, {scores.several_targets} with several; "

@@ -59,59 +59,47 @@ class _Groups:
     def add(self, n: int, row: int) -> None:
         """Add the next box to the most similar group, or as a group of its own; `row` names it."""
         k = len(self.members)
-        self.members.append([row])
         self._rows_5K4[:, k] = self._rows_5K4[:, n]
-        if (best := self._nearest(k, slice(0, k))) is not None:
-            self._merge(best, k)
+        self.members.append([row])
+        if self._joined(k, k):
             self.members.pop()
 
     def join_cut(self) -> None:
         """Join groups with a cut side to others, until none fits: an object may span more than two tiles."""
-        joined = self._any_cut
-        while joined:
-            joined = False
+        any_joined = self._any_cut
+        while any_joined:
+            any_joined = False
             for k, members in enumerate(self.members):
-                if not members or self.weight_K4[k].all():
-                    continue
-                if (best := self._nearest(k, slice(None, len(self.members)))) is not None:
-                    self._merge(best, k)
-                    joined = True
+                if members and not self.weight_K4[k].all():
+                    any_joined |= self._joined(k, len(self.members))
 
-    def _merge(self, into: int, k: int) -> None:
+    def _joined(self, k: int, among: int) -> bool:
+        """Join group k to the most similar one of the first `among`; return whether one is similar enough."""
+        if not among:
+            return False
+        similarity_K = np.zeros(among) if self._join_only else _iou(self.box_K4[:among], self.box_K4[k])
+        if self._any_cut:
+            cut_K = (self.weight_K4[:among] == 0).any(axis=1) | (self.weight_K4[k] == 0).any()
+            similarity_K = np.where(cut_K, self._agreement(k, among), similarity_K)
+            similarity_K[[i for i, members in enumerate(self.members[:among]) if i == k or not members]] = -1
+        into = int(similarity_K.argmax())
+        if similarity_K[into] <= self._threshold:
+            return False
         self.members[into] += self.members[k]
         self.members[k] = []
-        for table in (self.sum_K4, self.weight_K4):
-            table[into] += table[k]
-        for table in (self.outer_K4, self.region_K4):
-            table[into] = _outer(table[into], table[k])
+        self._rows_5K4[:2, into] += self._rows_5K4[:2, k]
+        self._rows_5K4[2:4, into] = _outer(self._rows_5K4[2:4, into], self._rows_5K4[2:4, k])
         self.box_K4[into] = _sides(self.sum_K4[into], self.weight_K4[into], self.outer_K4[into])
+        return True
 
-    def _nearest(self, k: int, others: slice) -> int | None:
-        """Return the group most similar to group k, None if none is similar enough."""
-        box_K4 = self.box_K4[others]
-        if not len(box_K4):
-            return None
-        similarity_K = np.zeros(len(box_K4)) if self._join_only else _iou(box_K4, self.box_K4[k])
-        if self._any_cut:
-            cut_K = (self.weight_K4[others] == 0).any(axis=1) | (self.weight_K4[k] == 0).any()
-            similarity_K = np.where(cut_K, self._agreement(k, others), similarity_K)
-            similarity_K[[i for i, members in enumerate(self.members[others]) if i == k or not members]] = -1
-        best = int(similarity_K.argmax())
-        return best if similarity_K[best] > self._threshold else None
-
-    def _agreement(self, k: int, others: slice) -> np.ndarray:
+    def _agreement(self, k: int, among: int) -> np.ndarray:
         """Return how well the box that two groups give together agrees with what was found in the region of either."""
-        region_K4, region_4 = self.region_K4[others], self.region_K4[k]
-        fused_K4 = _sides(
-            self.sum_K4[others] + self.sum_K4[k],
-            self.weight_K4[others] + self.weight_K4[k],
-            _outer(self.outer_K4[others], self.outer_K4[k]),
-        )
+        sum_K4, weight_K4, outer_K4, region_K4, box_K4 = self._rows_5K4[:, :among]
+        sum_4, weight_4, outer_4, region_4, box_4 = self._rows_5K4[:, k]
+        fused_K4 = _sides(sum_K4 + sum_4, weight_K4 + weight_4, _outer(outer_K4, outer_4))
         common_K4 = _inner(region_K4, region_4)
         adjoining_K = (common_K4[:, 2:] - common_K4[:, :2] >= -self._gap).all(axis=1)
-        agreement_K = np.minimum(
-            _iou(_inner(fused_K4, region_K4), self.box_K4[others]), _iou(_inner(fused_K4, region_4), self.box_K4[k])
-        )
+        agreement_K = np.minimum(_iou(_inner(fused_K4, region_K4), box_K4), _iou(_inner(fused_K4, region_4), box_4))
         return np.where(adjoining_K, agreement_K, 0.0)
 
 

@@ -1,7 +1,7 @@
-"""Fusion of the boxes of a whole set of images, in columns.
+"""Fusion of the boxes of a whole set of images: near-duplicates within one set of answers, or several sets.
 
-Shapes: N boxes, R runs (models or views of one image) with a weight each, V views of all images, K fused boxes, v views
-of one image, n boxes of one label and image, k groups of them; boxes and regions are `x1, y1, x2, y2`.
+Shapes: N boxes, V views of all images, K fused boxes, v views of one image, n boxes of one label and image, k groups of
+them; boxes and regions are `x1, y1, x2, y2`.
 """
 
 from __future__ import annotations
@@ -11,34 +11,30 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from coord_codec import InputError
+from coord_codec import Geometry, InputError, geometry_of
+from coord_codec.box_table import BoxTable
+from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
+from coord_codec.layouts import LAYOUTS
+from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.iou import box_iou
 from coord_eval.fusion.clusters import as_xywh, group_boxes
 
 Method = Literal["wbf", "nms"]
 METHODS: tuple[str, ...] = get_args(Method)
 """Names of the methods of fusion."""
+Weights: TypeAlias = "Sequence[float] | None"
 DEFAULT_IOU = 0.55
 """IoU above which boxes are one object, as in the published weighted boxes fusion."""
 
 
 @dataclass(frozen=True)
 class FusionRule:
-    """How boxes are fused.
-
-    Attributes:
-        method: `wbf` or `nms`
-        iou: IoU above which two boxes are one object
-
-    Example:
-        >>> FusionRule.parse("nms:0.6"), str(FusionRule.parse("wbf"))
-        (FusionRule(method='nms', iou=0.6), 'wbf:0.55')
-    """
+    """How boxes are fused: by `wbf` or `nms`, where two boxes with a larger IoU are one object."""
 
     method: str = "wbf"
     iou: float = DEFAULT_IOU
@@ -74,10 +70,9 @@ _EDGE = 0.01
 """Share of a region's side within which a box's side lies on its edge."""
 _SEEN = 0.5
 """Least share of a box that a view must show to be counted among those that could have found it."""
-VIEW = np.dtype([("image", int), ("run", int), ("region", float, 4), ("frame", float, 2), ("in_parts", bool)])
-"""A view: index of its image and run, what it shows, width and height of the image, whether its views show parts."""
-_SIDES = [("box", float, 4), ("region", float, 4), ("cut", bool, 4)]
-_BOX = np.dtype([("view", int), ("score", float), ("weighed", float), *_SIDES])
+VIEW = np.dtype([("image", int), ("run", int), ("region", float, 4), ("in_parts", bool)])
+"""A view: index of its image and run (a model or a view of one image), what it shows, whether views show parts."""
+_BOX = [("view", int), ("score", float), ("weighed", float), ("box", float, 4), ("region", float, 4), ("cut", bool, 4)]
 
 
 class Fused(NamedTuple):
@@ -90,44 +85,30 @@ class Fused(NamedTuple):
 
 
 def views_of(
-    image: int, regions: Sequence[Sequence[float] | None] | None, runs: Sequence[int], frame: tuple[float, float]
+    image: int, regions: Sequence[Sequence[float] | None] | None, runs: Sequence[int], frame: Sequence[float]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a row of `VIEW` for each view of one image; `regions` and `frame` are those of `coord_eval.fuse`.
-
-    Raises:
-        InputError: for a region without area or outside the frame
-    """
-    whole = (0.0, 0.0, float(frame[0]), float(frame[1]))
+    """Yield a row of `VIEW` for each view of one image; `regions` and `frame` are those of `coord_eval.fuse`."""
+    *_, width, height = whole = (0.0, 0.0, float(frame[0]), float(frame[1]))
     if regions is not None and len(regions) != len(runs):
         raise InputError(f"regions: expected one for each of {len(runs)} views, found {len(regions)}")
-    for view, run in enumerate(runs):
-        region = None if regions is None else regions[view]
-        x1, y1, x2, y2 = whole if region is None else finite_numbers(list(region), 4, f"regions[{view}]")
-        if regions is not None and (x2 <= x1 or y2 <= y1):
-            raise InputError(f"regions[{view}]: expected x1 < x2 and y1 < y2, found {[x1, y1, x2, y2]}")
-        if regions is not None and (x1 >= whole[2] or y1 >= whole[3] or x2 <= 0 or y2 <= 0):
-            raise InputError(
-                f"regions[{view}]: {[x1, y1, x2, y2]} lies outside the frame {whole[2]:g} x {whole[3]:g}; name the "
-                "frame in the unit of the boxes"
-            )
-        yield image, run, (x1, y1, x2, y2), frame, regions is not None
+    for view, (run, given) in enumerate(zip(runs, regions or [None] * len(runs), strict=True)):
+        region = whole if given is None else finite_numbers(list(given), 4, f"regions[{view}]")
+        x1, y1, x2, y2 = region
+        if given is not None and (x2 <= x1 or y2 <= y1):
+            raise InputError(f"regions[{view}]: expected x1 < x2 and y1 < y2, found {list(region)}")
+        if given is not None and (x1 >= width or y1 >= height or x2 <= 0 or y2 <= 0):
+            outside = f"{list(region)} lies outside the frame {width:g} x {height:g}"
+            raise InputError(f"regions[{view}]: {outside}; name the frame in the unit of the boxes")
+        yield image, run, region, regions is not None
 
 
 def fuse_boxes(
-    columns: tuple[Any, Any, Any, Any],
-    views_V: np.ndarray,
-    runs: int,
-    weights: Sequence[float] | None,
-    rule: FusionRule,
+    table: BoxTable, view_N: np.ndarray, views_V: np.ndarray, runs: int, weights: Weights, rule: FusionRule
 ) -> tuple[list[Fused], dict[str, Any]]:
     """Fuse boxes of the same image and label, as `coord_eval.fuse` describes it.
 
-    Args:
-        columns: view, label, corners and score of each box; boxes are sorted by view
-        views_V: rows of `VIEW`, those of an image one after another
-        runs: number of runs
-        weights: a weight for each run, None for ones; `nms` divides them by their sum, as the published package does
-        rule: method and threshold
+    Boxes are sorted by view, and the rows of `VIEW` by image. `weights` are those of the runs, None for ones; `nms`
+    divides them by their sum, as the published package does.
 
     Returns:
         The fused boxes, by the first box of their image and label, and the counts of `coord_eval.Fusion` by run.
@@ -137,26 +118,25 @@ def fuse_boxes(
     """
     values = [1.0] * runs if weights is None else list(finite_numbers(list(weights), runs, "weights"))
     if min(values, default=1) <= 0:
-        found = f"found {values}"
-        raise InputError(f"weights: expected numbers above 0, {found}; leave a view out rather than weigh it by 0")
+        raise InputError(
+            f"weights: expected numbers above 0, found {values}; leave a view out rather than weigh it by 0"
+        )
     weight_V, image_V = np.array(values)[views_V["run"]], views_V["image"]
     if weights is not None and rule.method == "nms":
         weight_V = weight_V / np.bincount(image_V, weight_V)[image_V]
-    view_N, label_N, box_N4, score_N = map(np.asarray, columns)
-    if rule.method == "wbf" and not ((score_N >= 0) & (score_N < math.inf)).all():
+    if rule.method == "wbf" and not ((table.score_N >= 0) & (table.score_N < math.inf)).all():
         raise InputError("score: expected finite numbers of at least 0, since wbf weighs boxes by them; use nms")
-    own_N = views_V[view_N]
-    boxes_N = np.zeros(len(view_N), _BOX)
-    boxes_N["view"], boxes_N["box"], boxes_N["score"], boxes_N["region"] = view_N, box_N4, score_N, own_N["region"]
-    boxes_N["weighed"] = score_N * weight_V[view_N]
+    boxes_N = np.zeros(len(table), _BOX)
+    boxes_N["view"], boxes_N["box"], boxes_N["score"] = view_N, table.boxes_N4, table.score_N
+    boxes_N["region"], boxes_N["weighed"] = views_V["region"][view_N], table.score_N * weight_V[view_N]
     if views_V["in_parts"].any():
-        boxes_N["cut"] = _cut(box_N4, own_N["region"], own_N["frame"])
-    has_area_N = (box_N4[:, 0] < box_N4[:, 2]) & (box_N4[:, 1] < box_N4[:, 3])
+        boxes_N["cut"] = _cut(table.boxes_N4, boxes_N["region"], table.sizes_I2[table.image_N])
+    x1_N, y1_N, x2_N, y2_N = table.boxes_N4.T
+    has_area_N = (x1_N < x2_N) & (y1_N < y2_N)
     rows_of: dict[tuple[int, int], list[int]] = {}
-    keys = zip(own_N["image"].tolist(), label_N.tolist(), has_area_N.tolist(), strict=True)
-    for n, (image, label, has_area) in enumerate(keys):
-        if has_area:
-            rows_of.setdefault((image, label), []).append(n)
+    images, labels = table.image_N.tolist(), table.label_N.tolist()
+    for n in np.flatnonzero(has_area_N).tolist():
+        rows_of.setdefault((images[n], labels[n]), []).append(n)
     fused: list[Fused] = []
     for (image, _), rows in rows_of.items():
         if rule.method == "nms":
@@ -165,6 +145,60 @@ def fuse_boxes(
             first, end = np.searchsorted(image_V, [image, image + 1]).tolist()
             fused += _weighted(boxes_N, rows, first, views_V[first:end], weight_V[first:end], rule.iou)
     return fused, _counts(fused, boxes_N, has_area_N, views_V["run"].tolist(), runs)
+
+
+def fuse_detections(
+    runs: Sequence[Detections], rule: FusionRule, geometry: str | Geometry, weights: Weights = None
+) -> tuple[Detections, dict[str, Any]]:
+    """Fuse the detections of several runs beside one ground truth, or the near-duplicates of a single run.
+
+    Returns:
+        The fused detections, those of an image in the order of the answers, and the counts of `Fusion` over all images.
+
+    Raises:
+        InputError: for shapes other than boxes
+    """
+    if not (kind := geometry_of(geometry)).is_box:
+        raise InputError(f"fuse: geometry {kind.name}: expected boxes, since only these are fused")
+    table = runs[0].table if len(runs) == 1 else BoxTable.concatenate(run.table for run in runs)
+    run_D = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+    part_D = np.concatenate([np.zeros(len(run), np.int64) if run.part_D is None else run.part_D for run in runs])
+    order = np.lexsort((table.order_N, part_D, run_D, table.image_N))
+    table, run_D, part_D = table.take(order), run_D[order], part_D[order]
+
+    # Each part of an image that a run was asked about is a view.
+    views: list[tuple[Any, ...]] = []
+    first_IR = np.zeros((len(table.image_ids), len(runs)), np.int64)
+    for image in np.unique(table.image_N).tolist():
+        tiles: list[Any] = []
+        runs_v: list[int] = []
+        for r, run in enumerate(runs):
+            first_IR[image, r] = len(views) + len(tiles)
+            tiles += run.asked.get(image, (None,))
+            runs_v += [r] * (len(tiles) - len(runs_v))
+        regions = [None if tile is None else LAYOUTS["xywh"](np.array([tile]))[0] for tile in tiles]
+        views += views_of(image, regions if any(tiles) else None, runs_v, table.sizes_I2[image])
+    view_D = first_IR[table.image_N, run_D] + part_D
+    fused, counts = fuse_boxes(table, view_D, np.array(views, VIEW), len(runs), weights, rule)
+
+    # A fused box takes the place of the first of its boxes.
+    place_K = np.array([min(item.members) for item in fused], np.int64)
+    order_K = np.lexsort((table.order_N[place_K], run_D[place_K], table.image_N[place_K]))
+    boxes_K4 = np.array([item.box_4 for item in fused], np.float64).reshape(-1, 4)
+    score_K = np.array([item.score for item in fused], np.float64)
+    kept = Detections(table.take(place_K[order_K]), runs[0].known)
+    return kept.moved(boxes_K4[order_K], score_N=score_K[order_K]), counts
+
+
+def fusion_note(rule: FusionRule, counts: dict[str, Any]) -> str:
+    """Return what was fused in one line."""
+    dropped = sum(row["dropped"] for row in counts["views"])
+    parts = [f"fused by {rule}: {counted(counts['boxes'], 'box', 'boxes')} became {counts['objects']:,}"]
+    if counts["cut"]:
+        parts.append(f"{counts['joined']} of {counts['cut']} that the edge of a tile cuts were joined")
+    if dropped:
+        parts.append(counted(dropped, "without area was dropped", "without area were dropped"))
+    return ", ".join(parts)
 
 
 def _weighted(

@@ -17,8 +17,7 @@ from coord_codec.files import write_text
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
-from coord_eval.fusion.columns import FusionRule
-from coord_eval.fusion.detections import fuse_detections
+from coord_eval.fusion.columns import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
@@ -81,39 +80,30 @@ def fuse_predictions(
     """
     rule = FusionRule.parse(method)
     loaded = {name: load_predictions(source) for name, source in files.items()}
-    kinds = {name: isinstance(rows, ResultsList) for name, rows in loaded.items() if len(rows)}
-    is_text = False in kinds.values()
-    if is_text and True in kinds.values():
-        texts, results = (", ".join(name for name in kinds if kinds[name] == kind) for kind in (False, True))
+    lists = {name: rows for name, rows in loaded.items() if isinstance(rows, ResultsList)}
+    texts = {name: rows for name, rows in loaded.items() if not isinstance(rows, ResultsList)}
+    is_text = any(texts.values())
+    if is_text and any(map(len, lists.values())):
+        of_texts, of_lists = (", ".join(name for name in kind if len(loaded[name])) for kind in (texts, lists))
         raise InputError(
-            f"fuse: {texts} holds answers with labels, {results} a results list with category ids, which cannot be "
+            f"fuse: {of_texts} holds answers with labels, {of_lists} a results list with category ids, which cannot be "
             "compared; turn the answers into a results list (coord-eval score --export)"
         )
-    truth, known, covered = _images(loaded.values(), is_text)
-    positions = {isinstance(rows, ResultsList) and rows.positions is not None for rows in loaded.values()}
-    if len(positions) > 1:
+    truth, numbered, covered = _images(loaded.values(), is_text)
+    by_position = [name for name, rows in lists.items() if rows.positions is not None]
+    if by_position and len(by_position) < len(loaded):
         raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
-    truth = replace(truth, by_position=True in positions)
-    texts_of_all = chain.from_iterable(rows for rows in loaded.values() if not isinstance(rows, ResultsList))
-    if not truth.sizes_known and any(row.tile for row in texts_of_all):
+    truth = replace(truth, by_position=bool(by_position))
+    if not truth.sizes_known and any(row.tile for row in chain.from_iterable(texts.values())):
         raise InputError("fuse: tiles need the size of their image; give each answer its width and height")
-    runs, sources, notes = [], [], []
-    spelling: dict[str, str] = {}
-    for name, rows in loaded.items():
-        collected = collect(truth, rows, answers, LabelSettings(), score_source)
-        run = collected.detections
-        if is_text:  # labels that differ in case, spaces or hyphens alone are one
-            labels = [spelling.setdefault(normalize_label(label), label) for label in run.table.labels]
-            run = replace(run, table=BoxTable.concatenate([replace(run.table, labels=labels)]))
-        runs.append(run)
-        sources.append(collected.score_source)
+    sets = {name: collect(truth, rows, answers, LabelSettings(), score_source) for name, rows in loaded.items()}
+    notes: list[str] = []
+    for name, collected in sets.items():
         notes += [f"{name}: {note}" for note in collected.notes if UNANSWERED not in note]
         if dropped := collected.format["dropped"]:
+            objects = counted(sum(dropped.values()), "object of the texts was", "objects of the texts were")
             reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-            notes.append(
-                f"{name}: {counted(sum(dropped.values()), 'object of the texts was', 'objects of the texts were')} "
-                f"dropped: {reasons}"
-            )
+            notes.append(f"{name}: {objects} dropped: {reasons}")
     if len(loaded) > 1 and not any(a & b for i, a in enumerate(covered) for b in covered[:i]):
         raise InputError(
             f"fuse: no image has predictions in two of {', '.join(loaded)}; are these files of one data set?"
@@ -124,33 +114,30 @@ def fuse_predictions(
                 f"{name}: {len(lacking)} of {counted(len(truth), 'image has', 'images have')} no answer, as if it had "
                 f"found nothing there: {', '.join(lacking[:_SHOWN])}{', ...' if len(lacking) > _SHOWN else ''}"
             )
-    if len({*sources}) > 1 and weights is None:
-        listed = ", ".join(f"{name} by {source}" for name, source in zip(loaded, sources, strict=True))
+    sources = {name: collected.score_source for name, collected in sets.items()}
+    if len({*sources.values()}) > 1 and weights is None:
+        listed = ", ".join(f"{name} by {source}" for name, source in sources.items())
         notes.append(f"scores of several kinds are mixed ({listed}); calibrate them first, or weigh the files")
+    runs = [collected.detections for collected in sets.values()]
+    spelling: dict[str, str] = {}
+    for n, run in enumerate(runs if is_text else []):  # labels that differ in case, spaces or hyphens alone are one
+        labels = [spelling.setdefault(normalize_label(label), label) for label in run.table.labels]
+        runs[n] = replace(run, table=BoxTable.concatenate([run.table.changed(labels=labels)]))
     fused, counts = fuse_detections(runs, rule, answers.geometry, weights)
-    described = zip(files, counts.pop("views"), sources, covered, strict=True)
+    views = zip(sources.items(), counts.pop("views"), covered, strict=True)
     counts["files"] = {
-        name: {**row, "score_source": source, "missing": len(truth) - len(own)} for name, row, source, own in described
+        name: {**row, "score_source": source, "missing": len(truth) - len(own)} for (name, source), row, own in views
     }
-    counts = {"rule": str(rule), "images": len(truth), **counts}
-    if is_text:
-        records = _answers(truth, known, fused.table)
-    else:
-        results_of_all = [rows for rows in loaded.values() if isinstance(rows, ResultsList)]
-        pairs = [zip(rows.table.labels, rows.categories, strict=True) for rows in results_of_all]
-        ids = {label: category_id for label, (category_id, _) in chain.from_iterable(pairs)}
-        if len({*ids.values()}) < len(ids):
-            raise InputError("fuse: one category id has several names in these files; give them the same categories")
-        records = _results(fused, ids)
-    return Ensemble(tuple(records), counts, tuple(notes))
+    records = _answers(truth, numbered, fused.table) if is_text else _results(fused, lists.values())
+    return Ensemble(tuple(records), {"rule": str(rule), "images": len(truth), **counts}, tuple(notes))
 
 
-def _images(files: Iterable[Loaded], is_text: bool) -> tuple[GroundTruth, list[bool], list[set[int]]]:
+def _images(files: Iterable[Loaded], is_text: bool) -> tuple[GroundTruth, int, list[set[int]]]:
     """Return the images of all predictions as ground truth without objects, and more about them.
 
     Returns:
-        The images, whether each has an id of its own, and for each file the images for which it has a prediction, be it
-        an empty one.
+        The images, how many have an id of their own, which come first, and for each file the images for which it has a
+        prediction, be it an empty one.
     """
     rows = [list(_stated(predictions)) for predictions in files]
     names: dict[ImageId, str] = {}
@@ -165,20 +152,18 @@ def _images(files: Iterable[Loaded], is_text: bool) -> tuple[GroundTruth, list[b
     by_name: dict[str, ImageId] = {name: image_id for image_id, name in names.items() if name}
     numbered = len(names)
     sizes: dict[ImageId, tuple[float, float]] = {}
-    found: list[dict[ImageId, None]] = []
+    found: list[list[ImageId]] = []
     for own in rows:
-        keys = [by_name.get(name, name) if image_id is None else ids[str(image_id)] for image_id, name, _ in own]
-        for key, (_, _, size) in zip(keys, own, strict=True):
+        found.append([by_name.get(name, name) if image_id is None else ids[str(image_id)] for image_id, name, _ in own])
+        for key, (_, _, size) in zip(found[-1], own, strict=True):
             names.setdefault(key, str(key))
             if size:
                 sizes.setdefault(key, size)
-        found.append(dict.fromkeys(keys))
     is_sized = len(sizes) == len(names) > 0
     sizes_I2 = [sizes[image_id] if is_sized else (1.0, 1.0) for image_id in names]
     images = BoxTable.of([], [], [], image_ids=[*names], names=[*names.values()], sizes_I2=sizes_I2, labels=())
     place = {image_id: i for i, image_id in enumerate(names)}
-    known = [i < numbered for i in range(len(names))]
-    return GroundTruth.of(images, (), is_sized), known, [{place[key] for key in keys} for keys in found]
+    return GroundTruth.of(images, (), is_sized), numbered, [{place[key] for key in keys} for keys in found]
 
 
 def _stated(rows: Loaded) -> Iterator[tuple[ImageId | None, str, tuple[float, float] | None]]:
@@ -191,20 +176,16 @@ def _stated(rows: Loaded) -> Iterator[tuple[ImageId | None, str, tuple[float, fl
             yield row.image_id, row.image or "", (row.width, row.height) if row.width and row.height else None
 
 
-def _answers(truth: GroundTruth, known: Sequence[bool], fused: BoxTable) -> Iterator[dict[str, Any]]:
+def _answers(truth: GroundTruth, numbered: int, fused: BoxTable) -> Iterator[dict[str, Any]]:
     """Yield a record of `predictions.jsonl` for each image, empty answers included."""
     items: list[list[dict[str, Any]]] = [[] for _ in truth.image_ids]
     fractions_D4 = fused.boxes_N4 / np.tile(truth.sizes_I2[fused.image_N], 2)
     columns = (fused.image_N, fused.label_N, fractions_D4, fused.score_N)
     for image, label, box, score in zip(*(column.tolist() for column in columns), strict=True):
-        item = {
-            "bbox_2d": [_fraction(v) for v in box],
-            "label": fused.labels[label],
-            "confidence": round(score, _DIGITS),
-        }
-        items[image].append(item)
+        item = {"bbox_2d": [_fraction(v) for v in box], "label": fused.labels[label]}
+        items[image].append({**item, "confidence": round(score, _DIGITS)})
     for image, image_id in enumerate(truth.image_ids):
-        record: dict[str, Any] = {"image_id": image_id} if known[image] else {}
+        record: dict[str, Any] = {"image_id": image_id} if image < numbered else {}
         if truth.file_names[image]:
             record["image"] = truth.file_names[image]
         if truth.sizes_known:
@@ -218,10 +199,15 @@ def _fraction(value: float) -> float:
     return float(min(max(round(value, _DIGITS), 0.0), 1 - 10**-_DIGITS))
 
 
-def _results(fused: Detections, category_ids: Mapping[str, ImageId]) -> Iterator[dict[str, Any]]:
-    """Yield the records of a results list."""
+def _results(fused: Detections, lists: Iterable[ResultsList]) -> Iterator[dict[str, Any]]:
+    """Yield the records of a results list, whose labels have the category ids of the lists."""
     table = fused.table
+    ids: dict[str, ImageId] = {}
+    for rows in lists:
+        ids |= {label: category_id for label, (category_id, _) in zip(rows.table.labels, rows.categories, strict=True)}
+    if len({*ids.values()}) < len(ids):
+        raise InputError("fuse: one category id has several names in these files; give them the same categories")
     columns = (fused.image_D, fused.category_D, fused.boxes_D4, fused.scores_D)
     for image, label, box, score in zip(*(column.tolist() for column in columns), strict=True):
-        category_id = category_ids[table.labels[label]]
-        yield {"image_id": table.image_ids[image], "category_id": category_id, "bbox": box, "score": score}
+        image_id, category_id = table.image_ids[image], ids[table.labels[label]]
+        yield {"image_id": image_id, "category_id": category_id, "bbox": box, "score": score}

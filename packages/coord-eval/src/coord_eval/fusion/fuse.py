@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.box_table import BoxTable
 from coord_codec.files import finite_numbers
-from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.fusion.columns import DEFAULT_IOU, VIEW, FusionRule, Method, fuse_boxes, views_of
+from coord_eval.intake.objects import ScoredObject
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Fusion:
     """The objects of all views together.
 
     Attributes:
-        objects: the fused objects, by descending score
+        objects: the fused objects, by descending score; what is not fused of the member with the highest score
         members: for each object the places (view, index) of what became it, the highest score first
         counts: in total `boxes`, `objects`, `cut` (boxes that an inner edge of a region has cut) and `joined` (those of
             them that are part of an object with others); and `views`, for each view its `boxes` and of these `merged`
@@ -78,21 +79,22 @@ def fuse(
     rule = FusionRule(method, DEFAULT_IOU if iou is None else iou)
     if min(finite_numbers(list(frame), 2, "frame")) <= 0:
         raise InputError(f"frame: expected a width and a height above 0, found {frame!r:.80}")
-    objects = [_scored(value, f"views[{v}][{i}]") for v, given in enumerate(views) for i, value in enumerate(given)]
     places = [(v, i) for v, given in enumerate(views) for i in range(len(given))]
+    objects = [_scored(views[v][i], f"views[{v}][{i}]") for v, i in places]
     number: dict[str, int] = {}
-    view_N, boxes_N4 = [view for view, _ in places], [item.box for item in objects]
     label_N = [number.setdefault(item.desc, len(number)) for item in objects]
-    scores = np.array([item.score for item in objects], np.float64)
-    columns = (np.array(view_N, int), np.array(label_N, int), np.array(boxes_N4).reshape(-1, 4), scores)
-    of_views = np.array([*views_of(0, regions, range(len(views)), frame)], VIEW)
-    fused, counts = fuse_boxes(columns, of_views, len(views), weights, rule)
+    boxes_N4, score_N = [item.box for item in objects], [item.score for item in objects]
+    of_image: dict[str, Any] = {"image_ids": (0,), "labels": tuple(number), "sizes_I2": frame}
+    table = BoxTable.of(np.zeros(len(objects)), label_N, boxes_N4, score_N=score_N, **of_image)
+    views_V = np.array([*views_of(0, regions, range(len(views)), frame)], VIEW)
+    fused, counts = fuse_boxes(table, np.array([v for v, _ in places], int), views_V, len(views), weights, rule)
     found = []
     fused.sort(key=lambda item: -item.score)
     for item in fused:
         members = [objects[n] for n in item.members[: item.averaged]]
         repairs = tuple(dict.fromkeys(repair for scored in members for repair in scored.repairs))
-        found.append(ScoredObject(members[0].desc, tuple(item.box_4.tolist()), item.score, repairs))
+        x1, y1, x2, y2 = item.box_4.tolist()
+        found.append(members[0]._replace(box=(x1, y1, x2, y2), score=item.score, repairs=repairs, scale=None))
     return Fusion(tuple(found), tuple(tuple(places[n] for n in item.members) for item in fused), counts)
 
 
@@ -102,9 +104,10 @@ def _scored(value: ScoredObject | Mapping[str, Any], where: str) -> ScoredObject
         if not isinstance(desc, str):
             raise InputError(f"{where}.desc: expected the label as text, found {desc!r:.80}")
         box = next((value[key] for key in ("bbox_xyxy", "bbox", "box") if key in value), None)
-        x1, y1, x2, y2 = finite_numbers(box, 4, f"{where}.bbox_xyxy")
+        x1, y1, x2, y2 = numbers = finite_numbers(box, 4, f"{where}.bbox_xyxy")
         score = finite_numbers([value.get("score")], 1, f"{where}.score")[0]
-        value = ScoredObject(desc, (x1, y1, x2, y2), score, (), (), value.get("coordinates", ()))
+        shape = value.get("coordinates", ())
+        value = ScoredObject(desc, (x1, y1, x2, y2), numbers, (0, 0), score=score, coordinates=shape)
     if not isinstance(value, ScoredObject):
         raise InputError(f"{where}: expected a ScoredObject or a record, found {type(value).__name__}")
     if not np.isfinite(value.score) or value.score < 0:

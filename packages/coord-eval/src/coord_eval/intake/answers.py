@@ -129,6 +129,7 @@ def parse_all(
 
     def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> Answer:
         size = _size_for(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
+        own = None if size else _size_of(ground_truth, prediction, image)
         from_text = field is None or (count < len(predictions) and getattr(prediction, field) is None)
         answer = parse_answer(
             prediction.text,
@@ -140,7 +141,7 @@ def parse_all(
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=kind,
-            aspect=None if size else _aspect_of(ground_truth, prediction, image),
+            aspect=None if size else own[0] / own[1] if own else math.nan,
         )
         answer = without_points(with_prompt_label(answer, prediction.label), kind)
         answer = without_other_images(answer, _names_of(prediction))
@@ -162,16 +163,16 @@ def parse_all(
     return answers, [*notes, *_notes_of_meaning(answers, predictions)]
 
 
-def _aspect_of(ground_truth: GroundTruth, prediction: Prediction, image: int) -> float:
-    """Return the width of an answer's image divided by its height, NaN where no file states them."""
+def _size_of(ground_truth: GroundTruth, prediction: Prediction, image: int) -> tuple[float, float] | None:
+    """Return width and height of an answer's image, None where no file states them."""
     if prediction.tile:
-        return prediction.tile[2] / prediction.tile[3]
+        return (prediction.tile[2], prediction.tile[3])
     if prediction.width and prediction.height:
-        return prediction.width / prediction.height
+        return (prediction.width, prediction.height)
     if image < 0 or not ground_truth.sizes_known:
-        return math.nan
+        return None
     width, height = ground_truth.sizes_I2[image].tolist()
-    return float(width / height)
+    return None if math.isnan(width) else (width, height)
 
 
 def _names_of(prediction: Prediction) -> frozenset[str]:
@@ -189,19 +190,16 @@ def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Predictio
         for item in (answer if any(item.place for item in answer) else ())
     )
     zeros = sum(len(answer.zeros) for answer in answers)
-    notes: list[str] = []
-    if count := reasons["other_image"]:
-        notes.append(
-            f"{counted(count, 'object names', 'objects name')} another image or frame than the answer: dropped"
-        )
-    if named:
-        notes.append(f"{counted(named, 'object names', 'objects name')} an image, frame or time, which is not used")
-    if count := reasons["turned"]:
-        notes.append(f"{counted(count, 'box', 'boxes')} with an angle dropped: {DROP_REASONS['turned']}")
-    if count := reasons["other_unit"]:
-        notes.append(f"{counted(count, 'box', 'boxes')} dropped: {DROP_REASONS['other_unit']}; set the scale")
-    if zeros:
-        notes.append(f"{counted(zeros, 'box', 'boxes')} of four zeros counted as no object")
+    turned, other_unit = (f"dropped: {DROP_REASONS[reason]}" for reason in ("turned", "other_unit"))
+    other = "another image or frame than the answer: dropped"
+    found = [
+        (reasons["other_image"], "object names", "objects name", other),
+        (named, "object names", "objects name", "an image, frame or time, which is not used"),
+        (reasons["turned"], "box", "boxes", f"with an angle {turned}"),
+        (reasons["other_unit"], "box", "boxes", f"{other_unit}; set the scale"),
+        (zeros, "box", "boxes", "of four zeros counted as no object"),
+    ]
+    notes = [f"{counted(count, one, several)} {what}" for count, one, several, what in found if count]
     if predictions and not any(prediction.text.strip() for prediction in predictions):
         empty = counted(len(predictions), "answer is an empty text", "answers are empty texts")
         notes.append(f"{'the' if len(predictions) == 1 else 'all'} {empty}: {_instead(predictions)}")
@@ -226,16 +224,10 @@ def _size_for(ground_truth: GroundTruth, prediction: Prediction, image: int, sca
         if prediction.input_size is None:
             raise InputError(f"{prediction.where}, input_width: scale input_pixels needs input_width and input_height")
         return prediction.input_size
-    if prediction.tile:
-        return (prediction.tile[2], prediction.tile[3])
-    if prediction.width and prediction.height:
-        return (prediction.width, prediction.height)
-    if image < 0:
-        return None
-    width, height = ground_truth.sizes_I2[image].tolist()
-    if not ground_truth.sizes_known or math.isnan(width):
+    size = _size_of(ground_truth, prediction, image)
+    if size is None and image >= 0:
         raise InputError(f"{prediction.where}: scale pixels needs an image size, and neither file states one")
-    return (width, height)
+    return size
 
 
 def dropped_notes(answers: Sequence[Answer]) -> list[str]:

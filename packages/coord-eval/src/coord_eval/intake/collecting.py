@@ -19,7 +19,7 @@ from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels
-from coord_eval.boxes.sorting import stable_order
+from coord_eval.boxes.sorting import places_in_images
 from coord_eval.intake.answers import (
     AnswerSettings,
     Progress,
@@ -150,52 +150,44 @@ def collect_answers(
     score_source: str,
 ) -> Collected:
     """Convert the boxes of parsed answers to pixels and assign categories; `join` returned `images` and `joined`."""
-    indices = [i for i, image in enumerate(images) if image >= 0]
-    source, notes = choose_source(score_source, [answers[i] for i in indices], [predictions[i] for i in indices])
+    known = [i for i, image in enumerate(images) if image >= 0]
+    answers_A, predictions_A = [answers[i] for i in known], [predictions[i] for i in known]
+    source, notes = choose_source(score_source, answers_A, predictions_A)
     found: list[ParsedObject] = []
     scores: list[float] = []
-    boxes_I, place_D = np.zeros(len(ground_truth), np.int64), [np.zeros(0, np.int64)]
     asked: dict[int, list[tuple[float, ...] | None]] = {}
     spreads: dict[int, Sequence[float]] = {}
-    answer_A, part_A, count_A, region_A4 = [], [], [], []
-    for i in indices:
-        image, prediction = images[i], predictions[i]
+    image_A, part_A, count_A, region_A4 = [], [], [], []
+    for i, answer, prediction in zip(known, answers_A, predictions_A, strict=True):
+        image = images[i]
         parts = asked.setdefault(image, [])
         if prediction.tile not in parts:
             parts.append(prediction.tile)
-        objects: Sequence[ParsedObject] = answers[i].objects
-        if prediction.objects is not None:
-            objects = prediction.objects
-            scores += [item.score or 0.0 for item in prediction.objects]
-        elif objects:
-            scores += object_scores(source, answers[i], prediction)
+        objects = answer.objects if prediction.objects is None else prediction.objects
         if not objects:
             continue
-        region = prediction.tile or (0.0, 0.0, *ground_truth.size_of(image))
+        if prediction.objects is None:
+            scores += object_scores(source, answer, prediction)
+        else:
+            scores += [item.score or 0.0 for item in objects]
         if prediction.coord_spread is not None:
             stated = ((n, _spread(item, prediction)) for n, item in enumerate(objects, len(found)))
             spreads |= {n: spread for n, spread in stated if spread is not None}
         found += objects
-        place_D.append(boxes_I[image] + np.arange(len(objects)))
-        boxes_I[image] += len(objects)
-        answer_A.append(image)
+        image_A.append(image)
         part_A.append(parts.index(prediction.tile))
         count_A.append(len(objects))
-        region_A4.append(region)
+        region_A4.append(prediction.tile or (0.0, 0.0, *ground_truth.size_of(image)))
 
     # Columns
-    image_D, part_D = (np.repeat(np.array(column, np.int64), count_A) for column in (answer_A, part_A))
+    image_D, part_D = (np.repeat(np.array(column, np.int64), count_A) for column in (image_A, part_A))
     region_D4 = np.repeat(np.array(region_A4, np.float64).reshape(-1, 4), count_A, axis=0)
     boxes_D4 = boxes_in_pixels(found, region_D4[:, 2:])
     if region_D4[:, :2].any():
         boxes_D4[:, :2] = np.round(boxes_D4[:, :2] + region_D4[:, :2], PIXEL_DECIMALS)
     category_D, layers, unknown = _categories(found, labels, len(ground_truth.categories))
-    placed: list[list[tuple[float, float]]] = []
-    if any(item.points for item in found):
-        shapes = zip(found, region_D4.tolist(), strict=True)
-        placed = [[(x0 + x * w, y0 + y * h) for x, y in item.points] for item, (x0, y0, w, h) in shapes]
-    columns = (image_D, category_D, boxes_D4, scores, np.concatenate(place_D), tuple(unknown))
-    detections = Detections.of(ground_truth, *columns, shapes=placed)
+    columns = (image_D, category_D, boxes_D4, scores, places_in_images(image_D), tuple(unknown))
+    detections = Detections.of(ground_truth, *columns, shapes=_points_in_pixels(found, region_D4))
     if any(parts != [None] for parts in asked.values()):
         of_image = {image: tuple(parts) for image, parts in asked.items()}
         detections = replace(detections, asked=of_image, part_D=part_D)
@@ -204,16 +196,24 @@ def collect_answers(
         spread_D4 = np.full((len(found), 4), np.nan)
         spread_D4[list(spreads)] = list(spreads.values())
         spread_D4 *= np.tile(region_D4[:, 2:], 2)
-    health = format_health([answers[i] for i in indices], [predictions[i] for i in indices])
     notes = [
         *notes,
         *assumed_scale_notes(answers),
         *unrecognised_notes(answers, predictions),
         *_size_notes(ground_truth, predictions, images),
-        *_stated_notes([predictions[i] for i in indices]),
     ]
-    counts = dict(Counter(unknown).most_common())
-    return Collected(detections, source, health, layers, counts, joined, tuple(notes), spread_D4)
+    if stated_boxes := sum(prediction.objects is not None for prediction in predictions_A):
+        notes.append(f"the boxes of {counted(stated_boxes, 'answer')} are the fused ones that the records state")
+    health, times = format_health(answers_A, predictions_A), dict(unknown.most_common())
+    return Collected(detections, source, health, layers, times, joined, tuple(notes), spread_D4)
+
+
+def _points_in_pixels(found: Sequence[ParsedObject], region_D4: np.ndarray) -> list[list[tuple[float, float]]]:
+    """Return the points of each object; an empty list if all of them are boxes."""
+    if not any(item.points for item in found):
+        return []
+    shapes = zip(found, region_D4.tolist(), strict=True)
+    return [[(x0 + x * w, y0 + y * h) for x, y in item.points] for item, (x0, y0, w, h) in shapes]
 
 
 def _categories(
@@ -256,13 +256,11 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     is_unknown_D = category_D < 0
     kinds, first_U, times_U = np.unique(stated_D[is_unknown_D], return_index=True, return_counts=True)
     unknown: Counter[str] = Counter()
-    index_K = np.zeros(len(results.categories), np.int64)
     for u in np.argsort(first_U).tolist():
-        label = table.labels[kinds[u]]
-        index_K[kinds[u]] = len(ground_truth.categories) + (
-            list(unknown).index(label) if label in unknown else len(unknown)
-        )
-        unknown[label] += int(times_U[u])
+        unknown[table.labels[kinds[u]]] += int(times_U[u])
+    places = {label: place for place, label in enumerate(unknown, len(ground_truth.categories))}
+    index_K = np.zeros(len(results.categories), np.int64)
+    index_K[kinds] = [places[table.labels[kind]] for kind in kinds]
     category_D[is_unknown_D] = index_K[stated_D[is_unknown_D]]
     layers = dict.fromkeys(LABEL_LAYERS, 0) | {"exact": int((~is_unknown_D).sum()), "unknown": int(is_unknown_D.sum())}
 
@@ -270,23 +268,23 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
         table,
         image_N=image_D,
         label_N=category_D,
-        order_N=_places_in(image_D),
+        order_N=places_in_images(image_D),
         image_ids=ground_truth.image_ids,
         names=ground_truth.file_names,
         sizes_I2=ground_truth.sizes_I2,
         labels=(*ground_truth.categories, *unknown),
     )
     detections = Detections(placed, len(ground_truth.categories))
-    answered = len(np.unique(image_D))
+    answered = int(np.count_nonzero(np.bincount(image_D)))
     joined = JoinReport(len(ground_truth), answered, 0, len(left_out), tuple(dict.fromkeys(left_out))[:5])
-    empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
-    notes += [] if len(results) else [empty]
+    if not len(results):
+        images_are = counted(len(ground_truth), "image is", "images are")
+        notes.append(f"the predictions are empty: {images_are} without an answer")
     scores_R = results.table.score_N
     if len(results) > 1 and (scores_R == scores_R[0]).all():
-        stated = f"{scores_R[0]:g}"
-        notes.append(f"all {len(results)} boxes have the score {stated}, so that AP depends on their order")
-    unknown_counts = dict(unknown.most_common())
-    return Collected(detections, "results", format_health([], []), layers, unknown_counts, joined, tuple(notes))
+        notes.append(f"all {len(results)} boxes have the score {scores_R[0]:g}, so that AP depends on their order")
+    times = dict(unknown.most_common())
+    return Collected(detections, "results", format_health([], []), layers, times, joined, tuple(notes))
 
 
 def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, list[str]]:
@@ -314,16 +312,6 @@ def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, li
     return replace(results, table=replace(results.table, image_ids=own), positions=None), [note]
 
 
-def _places_in(image_D: np.ndarray) -> np.ndarray:
-    """Return the place [D] of each box among those of its image, from 0."""
-    order = stable_order(image_D)
-    begins = np.diff(image_D[order], prepend=-1) != 0
-    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    place_D = np.empty(len(order), np.int64)
-    place_D[order] = np.arange(len(order)) - starts
-    return place_D
-
-
 def _spread(item: ParsedObject, prediction: Prediction) -> Sequence[float] | None:
     """Return the standard deviation of each side of a box in [0, 1]; None where it is not stated."""
     known, places = prediction.coord_spread or (), item.coord_indices
@@ -338,49 +326,42 @@ def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarra
     Raises:
         InputError: if ids are known under other names, and no name is known: then neither says what is meant
     """
-    index = IdIndex(truth)
+    index, categories = IdIndex(truth), dict(zip(truth.categories, range(len(truth.categories)), strict=True))
     # Results of other libraries may name their categories in place of an id.
-    ids: dict[Any, int] = {name: k for k, name in enumerate(truth.categories)}
-    ids |= {category_id: k for k, category_id in enumerate(truth.category_ids)}
-    names = {normalize_label(name): k for k, name in enumerate(truth.categories)}
-    names |= {name: k for k, name in enumerate(truth.categories)}
+    ids: dict[Any, int] = categories | {category_id: k for k, category_id in enumerate(truth.category_ids)}
+    names = {normalize_label(name): k for name, k in categories.items()} | categories
 
-    def places_of(kind: str, own: Sequence[str], pairs: Sequence[Key], by_id: Any, by_name: Any) -> np.ndarray:
-        places: list[int | None] = []
-        odd, moved = "", 0
-        for key, name in pairs:
-            place = before = by_id(key)
-            if name and (place is None or own[place] not in ("", name)):
-                place = by_name(name)
-                if place is None and before is not None:
-                    if PurePath(own[before]).name == PurePath(name).name:
-                        place = before  # one of several files of that name
-                    else:
-                        odd = f"{kind} {key!r} is {name!r} there and {own[before]!r} in the ground truth"
-            places.append(place)
-            moved += None is not before != place
-        if odd and all(place is None for (_, name), place in zip(pairs, places, strict=True) if name):
-            raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
-        if moved:
-            notes.append(
-                f"{moved} of {counted(len(pairs), 'value')} of {kind} mean something else in the ground truth: names "
-                "count"
-            )
-        return np.array([-1 if place is None else place for place in places], np.int64)
+    def by_name(name: str) -> int | None:
+        return names.get(name, names.get(normalize_label(name)))
 
-    notes: list[str] = []
     images = list(zip(results.table.image_ids, results.table.names, strict=True))
-    return (
-        places_of("image_id", truth.file_names, images, index.by_id, index.by_name),
-        places_of(
-            "category_id",
-            truth.categories,
-            results.categories,
-            ids.get,
-            lambda name: names.get(name, names.get(normalize_label(name))),
-        ),
-        notes,
-    )
+    image_places, notes = _places_of("image_id", truth.file_names, images, index.by_id, index.by_name)
+    places, more = _places_of("category_id", truth.categories, results.categories, ids.get, by_name)
+    return image_places, places, notes + more
+
+
+def _places_of(
+    kind: str, own: Sequence[str], pairs: Sequence[Key], by_id: Any, by_name: Any
+) -> tuple[np.ndarray, list[str]]:
+    """Return the index of each id and name among those of the ground truth, -1 for unknown; and notes."""
+    places: list[int | None] = []
+    odd, moved = "", 0
+    for key, name in pairs:
+        place = before = by_id(key)
+        if name and (place is None or own[place] not in ("", name)):
+            place = by_name(name)
+            if place is None and before is not None:
+                if PurePath(own[before]).name == PurePath(name).name:
+                    place = before  # one of several files of that name
+                else:
+                    odd = f"{kind} {key!r} is {name!r} there and {own[before]!r} in the ground truth"
+        places.append(place)
+        moved += None is not before != place
+    if odd and all(place is None for (_, name), place in zip(pairs, places, strict=True) if name):
+        raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
+    values = counted(len(pairs), "value")
+    notes = [f"{moved} of {values} of {kind} mean something else in the ground truth: names count"] if moved else []
+    return np.array([-1 if place is None else place for place in places], np.int64), notes
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -408,12 +389,6 @@ def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) 
     }
 
 
-def _stated_notes(predictions: Sequence[Prediction]) -> list[str]:
-    """Return a note with the number of answers whose boxes are not those of their text."""
-    count = sum(prediction.objects is not None for prediction in predictions)
-    return [f"the boxes of {counted(count, 'answer')} are the fused ones that the records state"] if count else []
-
-
 def _counts(values: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(values).items()))
 
@@ -426,11 +401,5 @@ def _size_notes(ground_truth: GroundTruth, predictions: Sequence[Prediction], im
             continue
         width, height = ground_truth.sizes_I2[image]
         count += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
-    return (
-        [
-            f"{counted(count, 'answer states', 'answers state')} another aspect ratio than the ground "
-            "truth: rotated images?"
-        ]
-        if count
-        else []
-    )
+    stated = counted(count, "answer states", "answers state")
+    return [f"{stated} another aspect ratio than the ground truth: rotated images?"] if count else []

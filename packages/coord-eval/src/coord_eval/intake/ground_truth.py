@@ -21,7 +21,7 @@ from coord_codec.counts import counted
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image, is_by_position
-from coord_eval.intake.results import plain_record
+from coord_eval.intake.results import plain_records
 
 if TYPE_CHECKING:
     from coord_codec import Instance
@@ -67,12 +67,7 @@ def load_ground_truth(
     expect("ground truth", document, str, Path, Mapping, list, tuple)
     try:
         if isinstance(document, Mapping):
-            document = {
-                key: [plain_record(row) if isinstance(row, Mapping) else row for row in rows]
-                if isinstance(rows, list)
-                else rows
-                for key, rows in document.items()
-            }
+            document = {key: plain_records(rows) for key, rows in document.items()}
         annotations = read_annotations(document, geometry=geometry)
         if not lenient:
             annotations.check(training=False)
@@ -89,16 +84,15 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     drawn: tuple[str, ...] = ()
     if table is None:
         table, unsized, drawn = _table_of(annotations.instances, [category.name for category in annotations.categories])
-    notes = (
-        [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"] if unsized else []
-    )
+    notes = []
+    if unsized:
+        notes.append(f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size")
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
         notes.append(f"{counted(len(left_out), 'fault')} in the ground truth, the records are left out: {first}")
-    notes += [
-        f"{note}: {count}; metrics follow bbox" for note, count in annotations.notes.items() if note == NOT_AROUND
-    ]
+    if NOT_AROUND in annotations.notes:
+        notes.append(f"{NOT_AROUND}: {annotations.notes[NOT_AROUND]}; metrics follow bbox")
     width_N, height_N = table.sides_N2.T
     # A mask is smaller than its box, and never by so much.
     is_wrong_N = is_larger(table.area_N, width_N, height_N) | (table.area_N < 0.005 * (width_N * height_N))

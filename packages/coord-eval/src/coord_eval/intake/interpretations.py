@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -101,128 +102,123 @@ class RawNumbers:
 def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers, fitted: bool = True) -> list[Interpretation]:
     """Return the interpretations of the numbers, best first; a `fitted` map must be better than all others."""
     truth = truth.take(np.isin(truth.image_N, raw.detections.image_D))  # few answers of a large set are looked at
-    found = [*_interpretations(truth, raw), *(_affine_maps(truth, raw) if fitted else ())]
+    trials = _Trials(truth, raw)
+    found = [*trials.orders(), *trials.padded(), *(trials.affine_maps() if fitted else ())]
     ranked = sorted(found, key=lambda candidate: -candidate.fit)
     # A fitted map that is hardly better is one of the others with rounded parameters.
     best_fixed = max(candidate.fit for candidate in ranked if not candidate.is_fitted)
     return [item for item in ranked if not item.is_fitted or item.fit >= best_fixed + _FITTED]
 
 
-def _interpretations(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
-    fit = BestIou(truth, raw.detections.image_D)
-    read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
-    for divisor, option, divisor_B2 in _divisors(truth, raw):
-        for layout, to_corners in LAYOUTS.items():
-            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
-            order = "" if layout == "xyxy" else f" as {layout}"
-            advice = raw.advice(layout, option)
-            yield Interpretation(f"numbers{order} {divisor}", unit_B4, fit(unit_B4), advice)
-        for orientation, turned in _TURNED.items():
-            # From the sixth orientation on, the axes are exchanged, and with them width and height of the image.
-            sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
-            unit_B4 = TURNS[orientation](read_B4 / np.tile(sides_B2, 2))
-            advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
-            yield Interpretation(f"numbers {divisor}, {turned}", unit_B4, fit(unit_B4), advice)
-    yield from _padded(truth, raw, fit)
+class _Trials:
+    """Reads the numbers in every way and compares the boxes with the objects; `b` are the boxes of a few images."""
 
+    def __init__(self, truth: GroundTruth, raw: RawNumbers) -> None:
+        self.truth, self.raw, self.image_B = truth, raw, raw.detections.image_D
+        self.size_B2 = truth.sizes_I2[self.image_B]
+        self.is_sized = truth.sizes_known and bool(np.isfinite(self.size_B2).all())
+        self.fit = BestIou(truth, self.image_B)
+        self.read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
+        images = np.flatnonzero(np.bincount(self.image_B))
+        self.few_B = np.isin(self.image_B, images[:: -(-len(images) // _IMAGES) or 1])
+        self.read_b4 = self.read_B4[self.few_B]
+        self.fit_of_few = BestIou(truth, self.image_B[self.few_B])
 
-def _affine_maps(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
-    """Yield the boxes in each order after an affine map, of fractions and of thousandths."""
-    size_B2, fit = truth.sizes_I2[raw.detections.image_D], BestIou(truth, raw.detections.image_D)
-    for suffix, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
-        if not np.isfinite(divisor_B2).all():
-            continue
-        for layout, to_corners in LAYOUTS.items():
-            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
-            yield from _affine(truth, raw, layout, unit_B4, suffix, fit)
+    @cached_property
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        return _unambiguous_pairs(self.truth, self.raw.detections)
 
+    def orders(self) -> Iterator[Interpretation]:
+        """Yield the boxes in each order and orientation, with each divisor."""
+        for divisor, option, divisor_B2 in self._divisors():
+            for layout, to_corners in LAYOUTS.items():
+                unit_B4 = to_corners(self.raw.numbers_B4) / np.tile(divisor_B2, 2)
+                advice = self.raw.advice(layout, option)
+                yield Interpretation(f"numbers{_as(layout)} {divisor}", unit_B4, self.fit(unit_B4), advice)
+            for orientation, turned in _TURNED.items():
+                # From the sixth orientation on, the axes are exchanged, and with them width and height of the image.
+                sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
+                unit_B4 = TURNS[orientation](self.read_B4 / np.tile(sides_B2, 2))
+                advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
+                yield Interpretation(f"numbers {divisor}, {turned}", unit_B4, self.fit(unit_B4), advice)
 
-def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield possible divisors of the numbers: description, option for it, and the divisors of x and y."""
-    size_B2 = truth.sizes_I2[raw.detections.image_D]
-    for number in (1000, 999, 1, 100, 1024):
-        yield f"divided by {number}", f"--scale {number}", np.full_like(size_B2, number)
-    if not truth.sizes_known or not np.isfinite(size_B2).all():
-        return
-    yield "in pixels of the image", "--scale pixels", size_B2
-    if np.isfinite(raw.input_B2).all():
-        yield "in pixels of the model's input", "--scale input_pixels", raw.input_B2
-    few_B = _few_images(raw.detections.image_D)
-    fit_of_few, size_b2 = BestIou(truth, raw.detections.image_D[few_B]), size_B2[few_B]
-    read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
-    side = max(COMMON_SQUARES, key=lambda side: fit_of_few(read_b4 / side))
-    yield f"in pixels of a copy of {side} x {side} pixels", f"--scale {side}", np.full_like(size_B2, side)
-    fit_by_limits = {
-        limits: fit_of_few(read_b4 / np.tile(resized_sizes(size_b2, *limits), 2))
-        for limits in (*_RESIZED, *COMMON_INPUTS)
-    }
-    usual = max(fit_by_limits, key=fit_by_limits.__getitem__)
-    is_clearer = fit_by_limits[usual] >= max(map(fit_by_limits.__getitem__, _RESIZED)) + _FITTED
-    for factor, low, high in (*_RESIZED, *([usual] if is_clearer else [])):
-        name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
-        option = "give input_width and input_height, --scale input_pixels"
-        yield name, option, resized_sizes(size_B2, factor, low, high)
-
-
-def _padded(truth: GroundTruth, raw: RawNumbers, fit: BestIou) -> Iterator[Interpretation]:
-    """Yield the boxes as those of a square into which the image was fitted, at its centre or its top left corner."""
-    image_B = raw.detections.image_D
-    size_B2 = truth.sizes_I2[image_B]
-    if not truth.sizes_known or not np.isfinite(size_B2).all():
-        return
-    share_B2 = size_B2 / size_B2.max(axis=1, keepdims=True)
-    few_B = _few_images(image_B)
-    fit_of_few = BestIou(truth, image_B[few_B])
-    advice = "the model saw padded images: take the border off the boxes"
-    for where, low_B2 in (("in the centre", (1 - share_B2) / 2), ("at the top left", np.zeros_like(share_B2))):
-        low_B4, share_B4 = np.tile(low_B2, 2), np.tile(share_B2, 2)
-        read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
-        fit_by_side = {
-            side: fit_of_few((read_b4 / side - low_B4[few_B]) / share_B4[few_B])
-            for side in (1000, 1, 100, *COMMON_SQUARES)
+    def _divisors(self) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Yield possible divisors of the numbers: description, option for it, and the divisors of x and y."""
+        for number in (1000, 999, 1, 100, 1024):
+            yield f"divided by {number}", f"--scale {number}", np.full_like(self.size_B2, number)
+        if not self.is_sized:
+            return
+        yield "in pixels of the image", "--scale pixels", self.size_B2
+        if np.isfinite(self.raw.input_B2).all():
+            yield "in pixels of the model's input", "--scale input_pixels", self.raw.input_B2
+        side = max(COMMON_SQUARES, key=lambda side: self.fit_of_few(self.read_b4 / side))
+        copy = f"in pixels of a copy of {side} x {side} pixels"
+        yield copy, f"--scale {side}", np.full_like(self.size_B2, side)
+        fit_by_limits = {
+            limits: self.fit_of_few(self.read_b4 / np.tile(resized_sizes(self.size_B2[self.few_B], *limits), 2))
+            for limits in (*_RESIZED, *COMMON_INPUTS)
         }
-        side = max(fit_by_side, key=fit_by_side.__getitem__)
-        for layout, to_corners in LAYOUTS.items():
-            unit_B4 = (to_corners(raw.numbers_B4) / side - low_B4) / share_B4
-            order = "" if layout == "xyxy" else f" as {layout}"
-            name = f"numbers{order} divided by {side} in a padded square with the image {where}"
-            yield Interpretation(name, unit_B4, fit(unit_B4), advice)
+        usual = max(fit_by_limits, key=fit_by_limits.__getitem__)
+        is_clearer = fit_by_limits[usual] >= max(map(fit_by_limits.__getitem__, _RESIZED)) + _FITTED
+        for factor, low, high in (*_RESIZED, *([usual] if is_clearer else [])):
+            name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
+            option = "give input_width and input_height, --scale input_pixels"
+            yield name, option, resized_sizes(self.size_B2, factor, low, high)
 
+    def padded(self) -> Iterator[Interpretation]:
+        """Yield the boxes as those of a square that holds the image in its centre or at its top left."""
+        if not self.is_sized:
+            return
+        share_B2 = self.size_B2 / self.size_B2.max(axis=1, keepdims=True)
+        advice = "the model saw padded images: take the border off the boxes"
+        for where, low_B2 in (("in the centre", (1 - share_B2) / 2), ("at the top left", np.zeros_like(share_B2))):
+            low_B4, share_B4 = np.tile(low_B2, 2), np.tile(share_B2, 2)
+            fit_by_side = {
+                side: self.fit_of_few((self.read_b4 / side - low_B4[self.few_B]) / share_B4[self.few_B])
+                for side in (1000, 1, 100, *COMMON_SQUARES)
+            }
+            side = max(fit_by_side, key=fit_by_side.__getitem__)
+            for layout, to_corners in LAYOUTS.items():
+                unit_B4 = (to_corners(self.raw.numbers_B4) / side - low_B4) / share_B4
+                name = f"numbers{_as(layout)} divided by {side} in a padded square with the image {where}"
+                yield Interpretation(name, unit_B4, self.fit(unit_B4), advice)
 
-def _few_images(image_B: np.ndarray) -> np.ndarray:
-    """Return which boxes lie in the images on which common input sizes are tried: some of those that have boxes."""
-    images = np.unique(image_B)
-    return np.isin(image_B, images[:: -(-len(images) // _IMAGES) or 1])
+    def affine_maps(self) -> Iterator[Interpretation]:
+        """Yield the boxes in each order after an affine map, of fractions and of thousandths."""
+        for suffix, divisor_B2 in (("", np.full_like(self.size_B2, 1000)), (" of the image's size", self.size_B2)):
+            if not np.isfinite(divisor_B2).all():
+                continue
+            for layout, to_corners in LAYOUTS.items():
+                unit_B4 = to_corners(self.raw.numbers_B4) / np.tile(divisor_B2, 2)
+                tried = (self._affine(layout, unit_B4, suffix, ranked) for ranked in (False, True))
+                fitted = [found for found in tried if found is not None]
+                if fitted:
+                    yield max(fitted, key=lambda candidate: candidate.fit)
 
-
-def _affine(
-    truth: GroundTruth, raw: RawNumbers, layout: str, unit_B4: np.ndarray, suffix: str, fit: BestIou
-) -> Iterator[Interpretation]:
-    """Yield the boxes after one map `a x + b` per axis, fitted on unambiguous pairs or on ranks whatever the labels."""
-    image_B = raw.detections.image_D
-    corners_N4 = LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2)
-    rows, objects = _unambiguous_pairs(truth, raw.detections)
-    fitted: list[Interpretation] = []
-    for ranked in (False, True):
-        moved_B4, parts = unit_B4.copy(), []
+    def _affine(self, layout: str, unit_B4: np.ndarray, suffix: str, ranked: bool) -> Interpretation | None:
+        """Return the boxes after one map `a x + b` per axis, fitted on unambiguous pairs or on ranks of any label."""
+        truth, moved_B4, parts = self.truth, unit_B4.copy(), []
+        corners_N4 = LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2)
         for axis, name in enumerate("xy"):
+            sides_B2, sides_N2 = unit_B4[:, axis::2], corners_N4[:, axis::2]
             if ranked:
-                x, y = _ranked_sides(truth, image_B, unit_B4[:, axis::2], corners_N4[:, axis::2])
+                x, y = _ranked_sides(truth, self.image_B, sides_B2, sides_N2)
             else:
-                x, y = unit_B4[rows][:, axis::2].ravel(), corners_N4[objects][:, axis::2].ravel()
+                rows, objects = self._pairs
+                x, y = sides_B2[rows].ravel(), sides_N2[objects].ravel()
             if len(x) < 2 * _PAIRS:
-                break
+                return None
             a, b = robust_line(x, y)
-            moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
+            moved_B4[:, axis::2] = a * sides_B2 + b
             parts.append(f"{name} times {a:.3f}" + (f" {b:+.3f}" if abs(b) >= 5e-4 else ""))
-        if len(parts) == 2:
-            order = "" if layout == "xyxy" else f" as {layout}"
-            prefix = f"numbers{order} as fractions{suffix}" if suffix else f"numbers{order} divided by 1000"
-            advice = raw.advice(layout, "") if layout != raw.order else ""
-            name = f"{prefix}, {', '.join(parts)}"
-            fitted.append(Interpretation(name, moved_B4, fit(moved_B4), advice, is_fitted=True))
-    if fitted:
-        yield max(fitted, key=lambda candidate: candidate.fit)
+        unit = f"as fractions{suffix}" if suffix else "divided by 1000"
+        advice = self.raw.advice(layout, "") if layout != self.raw.order else ""
+        name = f"numbers{_as(layout)} {unit}, {', '.join(parts)}"
+        return Interpretation(name, moved_B4, self.fit(moved_B4), advice, is_fitted=True)
+
+
+def _as(layout: str) -> str:
+    return "" if layout == "xyxy" else f" as {layout}"
 
 
 def _ranked_sides(
@@ -265,12 +261,7 @@ def robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 class BestIou:
-    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for one box after another.
-
-    Args:
-        truth: the objects
-        image_B: the image of each box
-    """
+    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for boxes of the same images."""
 
     def __init__(self, truth: GroundTruth, image_B: np.ndarray) -> None:
         regular_R = np.flatnonzero(~truth.crowd_N & np.isin(truth.image_N, image_B))
@@ -295,8 +286,3 @@ class BestIou:
             iou_P = box_iou(boxes_B4[self._box_P], self._objects_P4)
             best_B[has_B] = np.maximum.reduceat(iou_P, self._begin_B[has_B])
         return float(best_B.mean())
-
-
-def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
-    """Return the mean over boxes, in [0, 1], of the best IoU with any object of their image; 0 without boxes."""
-    return BestIou(ground_truth, image_B)(unit_B4)

@@ -51,10 +51,9 @@ class IdIndex:
     """Index of the images by id and by file name."""
 
     def __init__(self, ground_truth: GroundTruth) -> None:
-        self._ids: dict[ImageId, int] = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
         # "42" and 42 denote the same image, unless the data set has both.
-        for i, image_id in enumerate(ground_truth.image_ids):
-            self._ids.setdefault(str(image_id), i)
+        ids = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
+        self._ids: dict[ImageId, int] = {**{str(image_id): i for image_id, i in ids.items()}, **ids}
         self._file_names = ground_truth.file_names
 
     @cached_property
@@ -80,15 +79,10 @@ class IdIndex:
 def join(
     ground_truth: GroundTruth, keys: Iterable[tuple[ImageId | None, str | None, str, object]]
 ) -> tuple[list[int], JoinReport]:
-    """Find the image of each answer.
+    """Return the image index of each answer, -1 for an unknown image, and the report.
 
-    Args:
-        ground_truth: the images
-        keys: image id, file name, position in the file and part of each answer: the label or tile that the model was
-            asked for, which distinguishes several answers for one image
-
-    Returns:
-        The image index of each answer, -1 for unknown images, and the report.
+    The keys are image id, file name, position in the file and part of each answer: the label or tile that the model was
+    asked for, which distinguishes several answers for one image.
 
     Raises:
         InputError: if two answers are for the same part of an image, if none is for a known image, or if id and name
@@ -127,11 +121,10 @@ def join(
 def check_any_known(total: int, unknown: Sequence[str], ground_truth: GroundTruth) -> None:
     """Raise if there are answers and none of them is for an image of the ground truth."""
     if total and len(unknown) == total:
+        first = ground_truth.image_ids[0] if len(ground_truth) else "no image"
         raise InputError(
-            f"none of {counted(total, 'prediction')} is about an image of the ground truth: the first is "
-            f"about {unknown[0]}, "
-            f"the ground truth begins with {ground_truth.image_ids[0] if len(ground_truth) else 'no image'!r}; are "
-            "these files of one data set?"
+            f"none of {counted(total, 'prediction')} is about an image of the ground truth: the first is about "
+            f"{unknown[0]}, the ground truth begins with {first!r}; are these files of one data set?"
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.boxes.quality import expected_iou, hit_probability
-from coord_eval.parse.answer import Answer, ParsedObject
+from coord_eval.parse.answer import Answer, ParsedObject, corners
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
@@ -101,10 +101,9 @@ def _unstated(answers: Sequence[Answer]) -> str:
     boxes = sum(map(len, answers))
     if 2 * unstated > boxes:
         return ""
+    stated = counted(boxes, "box states", "boxes state")
     return (
-        f"{unstated} of {counted(boxes, 'box states', 'boxes state')} no confidence: they are ranked by "
-        "the mean of their answer, "
-        "or last if it states none"
+        f"{unstated} of {stated} no confidence: they are ranked by the mean of their answer, or last if it states none"
     )
 
 
@@ -134,27 +133,23 @@ _FROM_SPREAD = ("expected_iou", "hit_probability")
 def _box_quality(source: str, answer: Answer, prediction: Prediction) -> list[float]:
     if not answer.objects:
         return []
-    mean, spread = (
-        [[values[i] for i in item.coord_indices] for item in answer]
-        for values in (prediction.coord_expected or (), prediction.coord_spread or ())
-    )
-    flipped = [item.order == "yxyx" for item in answer]
-    mean, spread = (
-        [row[1::-1] + row[:1:-1] if f else row for row, f in zip(rows, flipped, strict=True)] for rows in (mean, spread)
-    )
+
+    def sides_of(item: ParsedObject, values: Sequence[float]) -> list[float]:
+        sides = [values[i] for i in item.coord_indices]
+        return corners("yxyx", sides) if item.order == "yxyx" else sides
+
+    mean = [sides_of(item, prediction.coord_expected or ()) for item in answer]
+    spread = [sides_of(item, prediction.coord_spread or ()) for item in answer]
     quality = (expected_iou if source == "expected_iou" else hit_probability)([o.box for o in answer], mean, spread)
     return [_label_probability(item, prediction) * q for item, q in zip(answer, quality.tolist(), strict=True)]
 
 
 def _label_probability(item: ParsedObject, prediction: Prediction) -> float:
     """Return the probability of the description, 1 if the prediction does not contain it."""
-    if (
-        prediction.desc_logprobs is None
-        or item.start_index is None
-        or item.start_index >= len(prediction.desc_logprobs)
-    ):
+    logs = prediction.desc_logprobs or ()
+    if item.start_index is None or item.start_index >= len(logs):
         return 1.0
-    return math.exp(math.fsum(prediction.desc_logprobs[item.start_index]))
+    return math.exp(math.fsum(logs[item.start_index]))
 
 
 def _object_score(source: str, item: ParsedObject, rank: int, prediction: Prediction) -> float:
@@ -206,9 +201,8 @@ def _desc_problem(answer: Answer, prediction: Prediction) -> str | None:
         return f"{prediction.where}: no desc_logprobs"
     if len(prediction.desc_logprobs) != answer.start_count:
         return (
-            f"{prediction.where}: desc_logprobs for {counted(len(prediction.desc_logprobs), 'object')}, "
-            "the text starts "
-            f"{answer.start_count}; give a list for each, or desc_token_counts beside a flat list"
+            f"{prediction.where}: desc_logprobs for {counted(len(prediction.desc_logprobs), 'object')}, the text "
+            f"starts {answer.start_count}; give a list for each, or desc_token_counts beside a flat list"
         )
     if any(item.start_index is None for item in answer.objects):
         return f"{prediction.where}: a box without description"

@@ -5,10 +5,10 @@ Shapes: R boxes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +22,6 @@ Key = tuple[int | str, str | None]
 _IMAGE = ("image", "file_name")
 _CATEGORY = ("category", "category_name")
 """Fields of a row that may name its image, as Ultralytics and our own exports do, and its category."""
-
-
-class CocoResult(NamedTuple):
-    """A row of `ResultsList`: one box with the id, and the name if there is one, of its image and its category."""
-
-    image_id: int | str
-    category_id: int | str
-    bbox: tuple[float, ...]
-    score: float
-    image: str | None = None
-    category: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +44,6 @@ class ResultsList:
     def __getitem__(self, rows: slice) -> ResultsList:
         return replace(self, table=self.table.take(np.arange(len(self))[rows]))
 
-    def __iter__(self) -> Iterator[CocoResult]:
-        table = self.table
-        columns = (table.image_N, table.label_N, table.boxes_N4[:, :2], table.sides_N2, table.score_N)
-        for image, label, low, sides, score in zip(*(column.tolist() for column in columns), strict=True):
-            category_id, category = self.categories[label]
-            name = table.names[image] or None
-            yield CocoResult(table.image_ids[image], category_id, (*low, *sides), score, name, category)
-
 
 class ResultColumns:
     """Collects the records of a results list."""
@@ -79,11 +60,7 @@ class ResultColumns:
         return usual is not None
 
     def add(self, records: Sequence[Mapping[str, Any]], places: Iterable[str]) -> None:
-        """Add boxes.
-
-        Args:
-            records: the records of the boxes
-            places: where each record stands, for messages
+        """Add the boxes of records, of which `places` say where they stand.
 
         Raises:
             InputError: naming record and field
@@ -114,9 +91,9 @@ class ResultColumns:
             ids = [record["image_id"] for record in records], [record["category_id"] for record in records]
         except KeyError:
             return None
-        if {*map(type, boxes)} != {list} or {*map(len, boxes)} != {4} or not _all_of((int,), *ids):
+        if {*map(type, boxes)} != {list} or {*map(len, boxes)} != {4}:
             return None
-        if not _all_of((int, float), scores, *boxes):
+        if not _all_of((int,), *ids) or not _all_of((int, float), scores, *boxes):
             return None
         if {*_IMAGE, *_CATEGORY, "text"} & set[str]().union(*records):
             return None
@@ -137,7 +114,7 @@ class ResultColumns:
         Raises:
             InputError: naming record and field
         """
-        keys, numbers = [], []
+        images, categories, numbers = [], [], []
         for given, place in zip(records, places, strict=True):
             record = plain_record(given)
             box = finite_numbers(record.get("bbox"), 4, f"{place}.bbox")
@@ -147,15 +124,11 @@ class ResultColumns:
             image_id = identifier(record.get("image_id", image), f"{place}.image_id")
             category_id = identifier(record.get("category_id"), f"{place}.category_id")
             score = finite_numbers([record.get("score")], 1, f"{place}.score")[0]
-            keys.append(
-                (
-                    self._images.setdefault((image_id, image), len(self._images)),
-                    self._categories.setdefault((category_id, category), len(self._categories)),
-                )
-            )
+            images.append(self._images.setdefault((image_id, image), len(self._images)))
+            categories.append(self._categories.setdefault((category_id, category), len(self._categories)))
             numbers.append((*box, score))
-        keys_R2 = np.array(keys, np.int64).reshape(-1, 2)
-        return keys_R2[:, 0], keys_R2[:, 1], np.array(numbers, np.float64).reshape(-1, 5)
+        image_R, category_R = np.array(images, np.int64), np.array(categories, np.int64)
+        return image_R, category_R, np.array(numbers, np.float64).reshape(-1, 5)
 
 
 def _name(record: Mapping[str, Any], fields: Sequence[str]) -> str | None:
@@ -175,8 +148,7 @@ def _coded(index: dict[Key, int], ids_R: np.ndarray) -> np.ndarray:
     ids, place_U = unique_U.tolist(), np.empty(len(unique_U), np.int64)
     for u in np.argsort(first_U).tolist():
         place_U[u] = index.setdefault((ids[u], None), len(index))
-    coded_R: np.ndarray = place_U[code_R]
-    return coded_R
+    return np.asarray(place_U[code_R])
 
 
 _PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
@@ -187,3 +159,10 @@ def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
     if _PLAIN.issuperset(map(type, record.values())):
         return record
     return {key: plain(value) for key, value in record.items()}
+
+
+def plain_records(rows: Any) -> Any:
+    """Return the rows of a list with `plain` values; anything else as it is."""
+    if not isinstance(rows, list):
+        return rows
+    return [plain_record(row) if isinstance(row, Mapping) else row for row in rows]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec.files import InputError, write_text
+from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.labelling import fiftyone_samples
 from coord_eval.metrics.detection import image_table
@@ -59,21 +60,19 @@ def to_supervision(evaluation: Figures) -> dict[str, supervision.Detections]:
     except ImportError as error:
         raise InputError("supervision is not installed; pip install supervision") from error
     ground_truth, detections = _in_pixels(evaluation), evaluation.detections
-    names = np.array([*ground_truth.categories, *detections.unknown], dtype=object)
+    names = np.array(detections.table.labels, dtype=object)
     result = {}
     for image, name in enumerate(ground_truth.file_names):
         rows = np.nonzero(detections.image_D == image)[0]
-        if not len(rows):
-            result[name] = sv.Detections.empty()
-            continue
-        x, y, w, h = detections.boxes_D4[rows].T
         labels = detections.category_D[rows]
-        result[name] = sv.Detections(
-            xyxy=np.stack([x, y, x + w, y + h], axis=1),
-            confidence=detections.scores_D[rows],
-            class_id=labels,
-            data={"class_name": names[labels].astype(str)},
-        )
+        result[name] = sv.Detections.empty()
+        if len(rows):
+            result[name] = sv.Detections(
+                xyxy=LAYOUTS["xywh"](detections.boxes_D4[rows]),
+                confidence=detections.scores_D[rows],
+                class_id=labels,
+                data={"class_name": names[labels].astype(str)},
+            )
     return result
 
 
@@ -88,12 +87,11 @@ def to_fiftyone(evaluation: Figures) -> list[dict[str, Any]]:
     ground_truth, detections = evaluation.truth, evaluation.detections
     if not np.isfinite(ground_truth.sizes_I2).all():
         raise InputError("fiftyone: the ground truth lacks image sizes, and FiftyOne needs boxes in [0, 1]")
-    names = [*ground_truth.categories, *detections.unknown]
+    names, corners_D4 = detections.table.labels, LAYOUTS["xywh"](detections.boxes_D4)
     sizes = zip(ground_truth.file_names, ground_truth.sizes_I2.tolist(), strict=True)
     records: list[dict[str, Any]] = [{"image": name, "width": w, "height": h, "objects": []} for name, (w, h) in sizes]
-    columns = (detections.image_D, detections.category_D, detections.boxes_D4, detections.scores_D)
-    for image, category, (x, y, w, h), score in zip(*(column.tolist() for column in columns), strict=True):
-        box = [x, y, x + w, y + h]
+    columns = (detections.image_D, detections.category_D, corners_D4, detections.scores_D)
+    for image, category, box, score in zip(*(column.tolist() for column in columns), strict=True):
         records[image]["objects"].append({"desc": names[category], "bbox_xyxy": box, "score": score})
     return fiftyone_samples(records)
 
@@ -107,8 +105,9 @@ def write_exports(evaluation: Figures, folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    images = image_table(evaluation)
     contents = {
-        "images.csv": _csv(image_table(evaluation)),
+        "images.csv": _csv([dict(zip(images, row, strict=True)) for row in zip(*images.values(), strict=True)]),
         "classes.csv": _csv([{"class": name, **row} for name, row in evaluation.per_class.items()]),
         "coco_results.json": json.dumps(to_coco_results(evaluation)) + "\n",
         "fiftyone.json": json.dumps(to_fiftyone(evaluation)) + "\n",

@@ -76,8 +76,7 @@ def _categories(records: Records) -> dict[str, int]:
 
 
 def _xywh(box: Sequence[float]) -> list[float]:
-    xywh: list[float] = from_corners(np.array([box], np.float64))[0].tolist()
-    return xywh
+    return list(from_corners(np.array([box], np.float64))[0].tolist())
 
 
 def coco_annotations(records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
@@ -116,27 +115,26 @@ def _yolo(records: Records, folder: Path) -> Path:
     The images belong into the folder `images`, which data.yaml names. An outline is `class x1 y1 x2 y2 ...` as in
     segmentation labels; points follow their box as x, y, visibility.
     """
-    root, categories = folder / "yolo", _categories(records)
+    root, categories, counts_of_points = folder / "yolo", _categories(records), set[int]()
     places = places_of((record["image"] for record in records), root / "labels", ".txt")
     for record in records:
         lines = []
+        width, height = record["width"], record["height"]
         for item in _objects(record):
             x, y, w, h = _xywh(item.box)
-            width, height = record["width"], record["height"]
-            box = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
-            points = [value for x, y in item.points for value in (x / width, y / height)]
-            numbers = [f"{value:.6f}" for value in (points if item.outlined else box)]
+            numbers = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
+            if item.outlined:
+                numbers = [value for x, y in item.points for value in (x / width, y / height)]
+            words = [str(categories[item.label] - 1), *(f"{value:.6f}" for value in numbers)]
             if item.points and not item.outlined:
+                counts_of_points.add(len(item.points))
                 for x, y in item.points:
-                    numbers += [f"{x / width:.6f}", f"{y / height:.6f}", "2" if (x, y) in item.placed else "0"]
-            lines.append(" ".join([str(categories[item.label] - 1), *numbers]))
+                    words += [f"{x / width:.6f}", f"{y / height:.6f}", "2" if (x, y) in item.placed else "0"]
+            lines.append(" ".join(words))
         _write(places[record["image"]], "".join(f"{line}\n" for line in lines))
     write_text(root / "classes.txt", "".join(f"{name}\n" for name in categories))
     names = "".join(f"  {number}: {json.dumps(name)}\n" for number, name in enumerate(categories))
-    keypoints = {
-        len(item.points) for record in records for item in _objects(record) if item.points and not item.outlined
-    }
-    shape = f"kpt_shape: [{keypoints.pop()}, 3]\n" if len(keypoints) == 1 else ""
+    shape = f"kpt_shape: [{counts_of_points.pop()}, 3]\n" if len(counts_of_points) == 1 else ""
     splits = "# Put the images into the folder images, beside labels.\ntrain: images\nval: images\n"
     write_text(root / "data.yaml", f"{splits}{shape}nc: {len(categories)}\nnames:{' {}' if not names else ''}\n{names}")
     return root
@@ -146,25 +144,16 @@ def _voc(records: Records, folder: Path) -> Path:
     """Write an XML file for each image; VOC counts pixels from 1 and includes the last one."""
     places = places_of((record["image"] for record in records), folder / "voc", ".xml")
     for record in records:
-        root = ElementTree.Element("annotation")
-        name = record["image"]
-        ElementTree.SubElement(root, "filename").text = name if name.isprintable() else one_line(name)
-        size = ElementTree.SubElement(root, "size")
-        for name, value in (("width", record["width"]), ("height", record["height"]), ("depth", 3)):
-            ElementTree.SubElement(size, name).text = str(value)
+        parts = [
+            ("filename", _printable(record["image"])),
+            ("size", [("width", record["width"]), ("height", record["height"]), ("depth", 3)]),
+        ]
         for item in _objects(record):
-            entry = ElementTree.SubElement(root, "object")
-            ElementTree.SubElement(entry, "name").text = item.label
-            ElementTree.SubElement(entry, "score").text = f"{item.score:.4f}"
-            box = ElementTree.SubElement(entry, "bndbox")
             x1, y1, x2, y2 = map(round, item.box)
             x1, y1 = min(x1, record["width"] - 1), min(y1, record["height"] - 1)  # at least the last pixel
-            corners = {"xmin": x1 + 1, "ymin": y1 + 1, "xmax": max(x2, x1 + 1), "ymax": max(y2, y1 + 1)}
-            for name, value in corners.items():
-                ElementTree.SubElement(box, name).text = str(value)
-        ElementTree.indent(root)
-        text = ElementTree.tostring(root, encoding="unicode") + "\n"
-        _write(places[record["image"]], text)
+            box = [("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", max(x2, x1 + 1)), ("ymax", max(y2, y1 + 1))]
+            parts.append(("object", [("name", item.label), ("score", f"{item.score:.4f}"), ("bndbox", box)]))
+        _xml(places[record["image"]], _element("annotation", parts))
     (folder / "voc").mkdir(exist_ok=True)  # when there are no images
     return folder / "voc"
 
@@ -198,22 +187,21 @@ def labelstudio_prediction(
     """
     size = (record["width"], record["height"])
     objects = _objects(record)
-    result: list[dict[str, Any]] = []
-    for item in objects:
-        for kind, value in _labelstudio_values(item, size):
-            result.append(
-                {
-                    "id": str(len(result)),
-                    "type": kind,
-                    "from_name": from_name,
-                    "to_name": to_name,
-                    "original_width": size[0],
-                    "original_height": size[1],
-                    "image_rotation": 0,
-                    "score": item.score,
-                    "value": value | {kind: [item.label]},
-                }
-            )
+    regions = [(item, *region) for item in objects for region in _labelstudio_values(item, size)]
+    result = [
+        {
+            "id": str(number),
+            "type": kind,
+            "from_name": from_name,
+            "to_name": to_name,
+            "original_width": size[0],
+            "original_height": size[1],
+            "image_rotation": 0,
+            "score": item.score,
+            "value": value | {kind: [item.label]},
+        }
+        for number, (item, kind, value) in enumerate(regions)
+    ]
     return {"model_version": version, "score": min((item.score for item in objects), default=0.0), "result": result}
 
 
@@ -242,14 +230,13 @@ def fiftyone_samples(records: Records) -> list[dict[str, Any]]:
             points = [[x / w, y / h] if (x, y) in item.placed else [math.nan, math.nan] for x, y in item.points]
             if not item.points:
                 box = [a / b for a, b in zip(_xywh(item.box), (w, h, w, h), strict=True)]
-                fields = {"label": item.label, "bounding_box": box, "confidence": item.score}
-                sample["detections"].append(fields)
+                kind, fields = "detections", {"bounding_box": box, "confidence": item.score}
             elif item.outlined:
-                fields = {"label": item.label, "points": [points], "closed": True, "filled": True}
-                sample.setdefault("polylines", []).append(fields | {"confidence": item.score})
+                outline = {"points": [points], "closed": True, "filled": True}
+                kind, fields = "polylines", {**outline, "confidence": item.score}
             else:
-                fields = {"label": item.label, "points": points, "confidence": [item.score] * len(points)}
-                sample.setdefault("keypoints", []).append(fields)
+                kind, fields = "keypoints", {"points": points, "confidence": [item.score] * len(points)}
+            sample.setdefault(kind, []).append({"label": item.label, **fields})
         samples.append(sample)
     return samples
 
@@ -259,32 +246,41 @@ def _cvat(records: Records, folder: Path) -> Path:
 
     Other tools than CVAT need the labels in `meta`, and some take no declaration of the encoding, which is UTF-8.
     """
-    root = ElementTree.Element("annotations")
-    ElementTree.SubElement(root, "version").text = "1.1"
-    task = ElementTree.SubElement(ElementTree.SubElement(root, "meta"), "task")
-    for name, value in (("name", "coordexp"), ("size", str(len(records))), ("mode", "annotation"), ("overlap", "0")):
-        ElementTree.SubElement(task, name).text = value
-    labels = ElementTree.SubElement(task, "labels")
-    for name in _categories(records):
-        label = ElementTree.SubElement(labels, "label")
-        ElementTree.SubElement(label, "name").text = name
-        ElementTree.SubElement(label, "attributes")
+    task = [("name", "coordexp"), ("size", len(records)), ("mode", "annotation"), ("overlap", 0)]
+    labels = [("label", [("name", name), ("attributes", [])]) for name in _categories(records)]
+    root = _element("annotations", [("version", "1.1"), ("meta", [("task", [*task, ("labels", labels)])])])
     for number, record in enumerate(records):
         size = {"width": str(record["width"]), "height": str(record["height"])}
-        name = record["image"] if record["image"].isprintable() else one_line(record["image"])
+        name = _printable(record["image"])
         image = ElementTree.SubElement(root, "image", {"id": str(number), "name": name, **size})
         for item in _objects(record):
+            kind = "polygon" if item.outlined else "points" if item.points else "box"
+            place = {"points": ";".join(f"{x:.2f},{y:.2f}" for x, y in item.placed)}
+            if kind == "box":
+                corners = (f"{value:.2f}" for value in item.box)
+                place = dict(zip(("xtl", "ytl", "xbr", "ybr"), corners, strict=True))
             common = {"label": item.label, "source": "auto", "occluded": "0", "z_order": "0"}
-            if not item.points:
-                corners = zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.2f}" for value in item.box), strict=True)
-                ElementTree.SubElement(image, "box", {**common, **dict(corners)})
-            else:
-                points = ";".join(f"{x:.2f},{y:.2f}" for x, y in item.placed)
-                ElementTree.SubElement(image, "polygon" if item.outlined else "points", {**common, "points": points})
+            ElementTree.SubElement(image, kind, common | place)
+    return _xml(folder / "cvat.xml", root)
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else one_line(name)
+
+
+def _element(name: str, content: Any) -> ElementTree.Element:
+    """Return an element of a text, or of pairs of name and content."""
+    element = ElementTree.Element(name)
+    if isinstance(content, list):
+        element.extend(_element(*part) for part in content)
+    else:
+        element.text = str(content)
+    return element
+
+
+def _xml(path: Path, root: ElementTree.Element) -> Path:
     ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="unicode")
-    _write(folder / "cvat.xml", f"{text}\n")
-    return folder / "cvat.xml"
+    return _write(path, ElementTree.tostring(root, encoding="unicode") + "\n")
 
 
 def _json(path: Path, content: Any) -> Path:
@@ -292,9 +288,10 @@ def _json(path: Path, content: Any) -> Path:
     return path
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
+    return path
 
 
 EXPORTS: Mapping[str, Callable[[Records, Path], Path]] = {

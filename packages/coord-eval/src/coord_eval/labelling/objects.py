@@ -42,15 +42,9 @@ class DetectedObject:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> DetectedObject:
         """Return the object described by a record of `to_record`."""
+        geometry, coordinates = record.get("geometry", "box"), tuple(record.get("coordinates", ()))
         points = tuple((x, y) for x, y in record.get("points_xy", ()))
-        return cls(
-            record["desc"],
-            tuple(record["bbox_xyxy"]),
-            record["score"],
-            record.get("geometry", "box"),
-            points,
-            tuple(record.get("coordinates", ())),
-        )
+        return cls(record["desc"], tuple(record["bbox_xyxy"]), record["score"], geometry, points, coordinates)
 
     @property
     def kind(self) -> Geometry:

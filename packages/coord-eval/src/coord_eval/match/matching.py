@@ -91,12 +91,12 @@ def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int) -> np.ndarray:
     while len(left_P):
         first_D[det_P[::-1]] = left_P[::-1]  # of several values for one index the last one stays
         first_N[object_P[::-1]] = left_P[::-1]
-        chosen_P = (first_D[det_P] == left_P) & (crowd_P | (first_N[object_P] == left_P))
-        chosen.append(left_P[chosen_P])
-        taken_D[det_P[chosen_P]] = True
-        taken_N[object_P[chosen_P & ~crowd_P]] = True
-        keep_P = ~(taken_D[det_P] | taken_N[object_P])
-        left_P, det_P, object_P, crowd_P = left_P[keep_P], det_P[keep_P], object_P[keep_P], crowd_P[keep_P]
+        now = np.flatnonzero((first_D[det_P] == left_P) & (crowd_P | (first_N[object_P] == left_P)))
+        chosen.append(left_P[now])
+        taken_D[det_P[now]] = True
+        taken_N[object_P[now]] = ~crowd_P[now]
+        later = np.flatnonzero(~(taken_D[det_P] | taken_N[object_P]))
+        left_P, det_P, object_P, crowd_P = left_P[later], det_P[later], object_P[later], crowd_P[later]
     return np.concatenate(chosen) if chosen else left_P
 
 

@@ -34,7 +34,8 @@ class Pairs:
     iou_P: np.ndarray
 
     def take(self, rows: np.ndarray) -> Pairs:
-        """Return the chosen pairs."""
+        """Return the chosen pairs; `rows` is an index array or a mask."""
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # three times as fast as by a mask
         return Pairs(self.det_P[rows], self.object_P[rows], self.iou_P[rows])
 
 
@@ -59,15 +60,15 @@ def _pairs(
     key_D: np.ndarray, boxes_D4: np.ndarray, key_N: np.ndarray, boxes_N4: np.ndarray, crowd_N: np.ndarray
 ) -> Pairs:
     parts = [Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
-    ends_D2, ends_N2 = boxes_D4[:, :2] + boxes_D4[:, 2:], boxes_N4[:, :2] + boxes_N4[:, 2:]
+    starts_2D, starts_2N = boxes_D4[:, :2].T.copy(), boxes_N4[:, :2].T.copy()
+    ends_2D, ends_2N = starts_2D + boxes_D4[:, 2:].T, starts_2N + boxes_N4[:, 2:].T
     for det_P, object_P in _candidates(key_D, key_N):
         for axis in (0, 1):  # most candidates do not overlap in one of the axes, which is found cheaply
-            ends_P = np.minimum(ends_D2[det_P, axis], ends_N2[object_P, axis])
-            overlap = np.nonzero(ends_P > np.maximum(boxes_D4[det_P, axis], boxes_N4[object_P, axis]))[0]
+            ends_P = np.minimum(ends_2D[axis][det_P], ends_2N[axis][object_P])
+            overlap = np.flatnonzero(ends_P > np.maximum(starts_2D[axis][det_P], starts_2N[axis][object_P]))
             det_P, object_P = det_P[overlap], object_P[overlap]  # noqa: PLW2901
         iou_P = box_iou(boxes_D4[det_P], boxes_N4[object_P], crowd_N[object_P])
-        keep = np.nonzero(iou_P)[0]
-        parts.append(Pairs(det_P[keep], object_P[keep], iou_P[keep]))
+        parts.append(Pairs(det_P, object_P, iou_P).take(iou_P > 0))
     return Pairs(*(np.concatenate([getattr(p, key) for p in parts]) for key in ("det_P", "object_P", "iou_P")))
 
 
@@ -75,19 +76,13 @@ def _candidates(key_D: np.ndarray, key_N: np.ndarray) -> Iterator[tuple[np.ndarr
     """Yield all pairs of a detection and an object of the same key, in chunks."""
     order_N, order_D = stable_order(key_N), stable_order(key_D)
     sorted_N, sorted_D = key_N[order_N], key_D[order_D]
-    first_N = np.flatnonzero(np.diff(sorted_N, prepend=-1))  # no key is below 0
-    objects = np.diff(first_N, append=len(key_N))
-    keys = sorted_N[first_N]
-    first_D = np.searchsorted(sorted_D, keys, side="left")
-    boxes = np.searchsorted(sorted_D, keys, side="right") - first_D
-    ends = np.cumsum(objects * boxes)
-    start = 0
-    while start < len(keys):
-        pairs_before = ends[start - 1] if start else 0
-        stop = max(int(np.searchsorted(ends, pairs_before + _CHUNK, side="right")), start + 1)
-        sizes = (objects * boxes)[start:stop]
-        group = np.repeat(np.arange(start, stop), sizes)
-        offset = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        row, column = offset // objects[group], offset % objects[group]
-        yield order_D[first_D[group] + row], order_N[first_N[group] + column]
-        start = stop
+    first_D = np.searchsorted(sorted_N, sorted_D, side="left")
+    objects_D = np.searchsorted(sorted_N, sorted_D, side="right") - first_D
+    ends_D = np.cumsum(objects_D)
+    start = before = 0
+    while start < len(order_D):
+        stop = max(int(np.searchsorted(ends_D, before + _CHUNK, side="right")), start + 1)
+        own, objects = slice(start, stop), objects_D[start:stop]
+        shift_P = np.repeat(first_D[own] + objects - ends_D[own], objects)
+        yield np.repeat(order_D[own], objects), order_N[np.arange(before, ends_D[stop - 1]) + shift_P]
+        start, before = stop, ends_D[stop - 1]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -42,7 +43,9 @@ class ApTable:
         order = matches.order_D[relevant_D[matches.order_D]]
         order = order[stable_order(detections.category_D[order])]
         bounds = np.searchsorted(detections.category_D[order], np.arange(self.names + 1))
-        self._labels = [_Label(matches, detections, order[bounds[k] : bounds[k + 1]]) for k in range(self.names)]
+        image_d, hit_Td, counted_Td = detections.image_D[order], matches.hit_TD[:, order], ~matches.ignored_TD[:, order]
+        own_K = [slice(*ends) for ends in pairwise(bounds.tolist())]
+        self._labels = [_Label(image_d[own], hit_Td[:, own], counted_Td[:, own]) for own in own_K]
 
     def average_precision(self, weights_BI: np.ndarray | None = None) -> np.ndarray:
         """Return AP [B, T, K], NaN for categories without objects; without weights each image counts once."""
@@ -69,10 +72,9 @@ class ApTable:
 class _Label:
     """The boxes of one category by descending score."""
 
-    def __init__(self, matches: RankedMatches, detections: Detections, rows_d: np.ndarray) -> None:
-        self._image_d = detections.image_D[rows_d]
-        self._counted_Td = ~matches.ignored_TD[:, rows_d]
-        self._hit_Th = [np.nonzero(hit_d)[0] for hit_d in matches.hit_TD[:, rows_d]]
+    def __init__(self, image_d: np.ndarray, hit_Td: np.ndarray, counted_Td: np.ndarray) -> None:
+        self._image_d, self._counted_Td = image_d, counted_Td
+        self._hit_Th = [np.flatnonzero(hit_d) for hit_d in hit_Td]
 
     def average_precision(self, weights_BI: np.ndarray, objects_B: np.ndarray) -> np.ndarray:
         """Return AP [B, T]: the mean over 101 recalls of the highest precision at that recall or a higher one.
@@ -93,8 +95,8 @@ class _Label:
             precision_Bh = hits_Bh / np.maximum(boxes_Bd[:, hit_h], 1)
             best_Bh = np.maximum.accumulate(precision_Bh[:, ::-1], axis=1)[:, ::-1]
             reached_Bh = np.searchsorted(RECALL_POINTS, hits_Bh / objects_B[:, None], side="right")
-            points_Bh = np.diff(reached_Bh, axis=1, prepend=0)
-            ap_BT[:, t] = (best_Bh * points_Bh).sum(axis=1) / len(RECALL_POINTS)
+            reached_Bh[:, 1:] -= reached_Bh[:, :-1].copy()  # the points that each hit adds
+            ap_BT[:, t] = (best_Bh * reached_Bh).sum(axis=1) / len(RECALL_POINTS)
         return ap_BT
 
 

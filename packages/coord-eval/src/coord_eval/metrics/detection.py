@@ -5,6 +5,7 @@ Shapes: B weightings, I images, T IoU thresholds, K categories, D detections, S 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,15 +98,15 @@ def _by_row(values: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def image_table(scored: Scored) -> list[dict[str, Any]]:
-    """Return a row for each image: number of objects, boxes and hits, F1 at IoU .5, mean IoU.
+def image_table(scored: Scored) -> dict[str, Sequence[Any]]:
+    """Return columns with a value for each image: number of objects, boxes and hits, F1 at IoU .5, mean IoU.
 
     F1 is 1 without objects and detections. Crowd regions and boxes in them are left out.
     """
     truth, matches = scored.truth, scored.matches
     hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in matches.at(0.5))
     iou_I = scored.sum_objects(~truth.crowd_N, matches.iou_N)
-    columns = {
+    return {
         "image_id": truth.image_ids,
         "image": truth.file_names,
         "objects": scored.objects_per_image.tolist(),
@@ -114,7 +115,6 @@ def image_table(scored: Scored) -> list[dict[str, Any]]:
         "f1": ratio(2 * hits_I, scored.objects_per_image + counted_I, 1.0).tolist(),
         "mean_iou": ratio(iou_I, scored.objects_per_image, 0.0).tolist(),
     }
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 BINS = 10

@@ -65,7 +65,8 @@ def _named_rows(pattern: str, *keys: str) -> Callable[[Any], dict[str, np.ndarra
 
 
 def _constant_score(evaluation: Any) -> dict[str, float]:
-    if len(np.unique(evaluation.detections.scores_D)) < 2:
+    scores_D = evaluation.detections.scores_D
+    if (scores_D == scores_D[:1]).all():
         return dict(evaluation.coco)
     return coco.coco_scores(evaluation.with_constant_score).summary
 

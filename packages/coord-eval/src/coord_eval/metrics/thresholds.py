@@ -208,7 +208,7 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
         return ThresholdCurve((), (), {})
     best = int(curve(np.ones((1, images), np.int32))["f1"][0, 1:].argmax())
     spread = np.linspace(0, len(curve.scores_S) - 1, min(_POINTS, len(curve.scores_S))).round().astype(int)
-    shown = np.unique([*spread, best])
+    shown = np.array(sorted({*spread.tolist(), best}))
     thresholds_P = curve.scores_S[shown]
 
     def rates(weights_BI: np.ndarray) -> np.ndarray:

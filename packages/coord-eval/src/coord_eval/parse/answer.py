@@ -87,12 +87,7 @@ class ParsedObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A piece of text that resembles an object and was left out.
-
-    Attributes:
-        reason: one of `DROP_REASONS`
-        span: characters `[start, end)`
-    """
+    """A piece of text that resembles an object and was left out: one of `DROP_REASONS`, and its characters."""
 
     reason: str
     span: tuple[int, int]
@@ -184,12 +179,9 @@ def without(answer: Answer, left_out: Callable[[ParsedObject], bool], reason: st
     drops = [Drop(reason, item.span) for item in answer if left_out(item)]
     if not drops:
         return answer
-    return replace(
-        answer,
-        objects=tuple(item for item in answer if not left_out(item)),
-        dropped=tuple(sorted((*answer.dropped, *drops), key=lambda drop: drop.span)),
-        status="failed" if len(drops) == len(answer) else "partial",
-    )
+    kept = tuple(item for item in answer if not left_out(item))
+    dropped = tuple(sorted((*answer.dropped, *drops), key=lambda drop: drop.span))
+    return replace(answer, objects=kept, dropped=dropped, status="partial" if kept else "failed")
 
 
 def without_points(answer: Answer, geometry: str) -> Answer:
@@ -200,12 +192,7 @@ def without_points(answer: Answer, geometry: str) -> Answer:
 
 
 def without_other_images(answer: Answer, names: Collection[str] = ()) -> Answer:
-    """Return an answer without the objects of other images, if its objects name several.
-
-    Args:
-        answer: the answer
-        names: names of the answer's own image; the objects of none of them count
-    """
+    """Return an answer without the objects of other images than that of `names`, if its objects name several."""
     if len({item.place for item in answer}) < 2:
         return answer
     return without(answer, lambda item: item.place not in names, "other_image")

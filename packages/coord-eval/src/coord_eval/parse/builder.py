@@ -27,32 +27,24 @@ from coord_eval.parse.answer import (
 )
 from coord_eval.parse.numbers import NUMBER, Value, read_number
 
-_prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
-
-COORD_PATTERN = rf"{_prefix}[^|<>]{{0,24}}{_suffix}"
+COORD_START, _end = WILDCARD_TOKEN.split("*")
+COORD_PATTERN = rf"{re.escape(COORD_START)}[^|<>]{{0,24}}{re.escape(_end)}"
 """Text spelled like a coordinate token, valid or not (wildcard, padded, too large); bounded, for linear time."""
 COORD = re.compile(COORD_PATTERN)
-COORD_START = WILDCARD_TOKEN.split("*", maxsplit=1)[0]
-
 POINT_RADIUS = 0.0005
 """Half the side of the square that represents a point, which is one cell of a grid of 1000."""
 
 
 @lru_cache(maxsize=8)
 def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
-    """Return the bin and the coordinate in [0, 1] of every valid coordinate token.
-
-    Bins beyond 1, in a grid with fewer units than bins, are clipped to 1.
-    """
+    """Return the bin and the coordinate of every valid coordinate token, at most 1 where a grid has fewer units."""
     return MappingProxyType({token: (k, min(grid.dequantize(k), 1.0)) for k, token in enumerate(coord_tokens(grid))})
 
 
 def shape_order(geometry: Geometry) -> str:
     """Return the order of the numbers of a shape, if nothing else states it; empty if it has others than x and y."""
     kind = GEOMETRIES[geometry]
-    if kind.is_box:
-        return "xyxy"
-    return "xy" if kind.has_points else ""
+    return "xyxy" if kind.is_box else "xy" if kind.has_points else ""
 
 
 def _enclosing_box(kind: Kind, unit: Sequence[float]) -> tuple[float, float, float, float]:
@@ -88,21 +80,10 @@ class Stated(NamedTuple):
 
 
 _FRACTIONS, _PERCENT = UnitScale(1.0, 1.0), UnitScale(100.0, 100.0)
-
-
-def _is_small(item: ParsedObject) -> bool:
-    return item.first_coord_index is None and item.scale != (100, 100) and max(item.bins) <= 1
-
-
 _FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
 ROW_IN_LABEL = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
 """Another object within a label, since a quote or bracket before it is missing."""
-
-
 _ANGLE = re.compile(rf"(?:{'|'.join(names_of('turn'))})[\"'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.IGNORECASE)
-"""An angle of a box."""
-
-
 _PIXELS = re.compile(r"[0-9]\s?px\b")
 _BOOLEANS = {"true": True, "false": False}
 _ORDERS: dict[str, Order] = {"xywh": "xywh", "cxcywh": "cxcywh"}
@@ -113,13 +94,10 @@ class AnswerBuilder:
     """Collects the objects and drops of one text.
 
     Attributes:
-        format: the format being parsed
-        scale: divisors of plain numbers
-        geometry: geometry that numbers have if the text does not say it
         keep_flat: whether boxes without area are kept, for callers that replace the sides
         fractions: whether numbers are fractions, since other numbers of this text are
-        text: the whole text, whose largest angle tells degrees from radians
         aspect: width of the image divided by its height: NaN drops boxes with an angle, None takes the image as square
+        text: the whole text, whose largest angle tells degrees from radians
         places: records that name an image or a frame, `(start, end, name)`
         units: records that state the unit or order of the boxes in them, `(start, end, fields)`
     """
@@ -151,7 +129,7 @@ class AnswerBuilder:
         return max((abs(read_number(angle)) for angle in _ANGLE.findall(self.text)), default=0.0)
 
     def drop(self, reason: str, start: int, end: int) -> None:
-        """Record the characters `[start, end)` as dropped."""
+        """Record characters as dropped."""
         self.dropped.append(Drop(reason, (start, end)))
 
     def add(
@@ -344,3 +322,7 @@ class AnswerBuilder:
         if self.fractions and not self.scale.assumed and not all(map(_is_small, answer)):
             answer = without(answer, _is_small, "ambiguous")  # 0.1 among 100 is hardly a tenth of a thousandth
         return answer
+
+
+def _is_small(item: ParsedObject) -> bool:
+    return item.first_coord_index is None and item.scale != (100, 100) and max(item.bins) <= 1

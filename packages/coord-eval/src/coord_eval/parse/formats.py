@@ -140,11 +140,19 @@ def _marked(name: str, example: str, marks: Sequence[str], body: str, **more: An
     )
 
 
+def _keyed(name: str, example: str, keys: str, **more: Any) -> TextFormat:
+    """Return a format of JSON whose boxes are the values of some keys."""
+    return TextFormat(name=name, example=example, keys=tuple(keys.split()), **more)
+
+
 def _run(token: str) -> str:
     """Return the pattern of tokens one after the other; a server may write blanks between added tokens."""
     return rf"{token}(?:[ \t]{{0,8}}{token})*"
 
 
+_ELEMENT = (
+    r"<(?!(?:s|pad|poly|od|sep|bos|eos|ocr|loc_[0-9]+)>)(?P<label>[a-z][a-z0-9_]{0,40})>\s*(?:<has_[a-z]{1,20}>\s*)*"
+)
 _PLAIN_LABEL = r"(?! ?and )[\w '-]{1,80}"
 _BIN = r"<([0-9]{1,4})>"
 _NONE = "[Nn]one|null"
@@ -191,81 +199,57 @@ _ROWS = (
         example="<|object_ref_start|>cat<|object_ref_end|><|box_start|>, coordinates as in obj, <|box_end|>",
         divisor="tokens: the grid; plain: `scale`",
     ),
-    TextFormat(
-        name="json",
-        keys=(
-            *("bbox_2d", "bbox", "box", "bounding_box", "boundingBox", "bboxes", "boxes", "rect", "bounds", "bbox2d"),
-            *("xyxy", "bbox_xyxy", "box_xyxy", "box_coordinates", "bounding_box_2d", "data-bbox"),
-        ),
-        example='{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
+    _keyed(
+        "json",
+        '{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
+        "bbox_2d bbox box bounding_box boundingBox bboxes boxes rect bounds bbox2d xyxy bbox_xyxy box_xyxy "
+        "box_coordinates bounding_box_2d data-bbox",
         divisor="tokens: the grid; plain: `scale`",
     ),
     # Gemini writes y first, in thousandths (https://ai.google.dev/gemini-api/docs/image-understanding).
-    TextFormat(
-        name="gemini",
-        example='{"box_2d": [y1, x1, y2, x2], "label": "cat"}',
-        keys=("box_2d", "box2d"),
-        order="yxyx",
-        scale=1000,
-    ),
+    _keyed("gemini", '{"box_2d": [y1, x1, y2, x2], "label": "cat"}', "box_2d box2d", order="yxyx", scale=1000),
     # Gemini Robotics-ER (https://ai.google.dev/gemini-api/docs/robotics-overview); fractions and tokens are x first.
-    TextFormat(
-        name="gemini_points",
-        example='{"point": [y, x], "label": "cat"}, whole numbers',
-        keys=("point",),
+    _keyed(
+        "gemini_points",
+        '{"point": [y, x], "label": "cat"}, whole numbers',
+        "point",
         order="yxyx",
         geometry="point",
         scale=1000,
     ),
-    TextFormat(
-        name="points",
-        example='{"point_2d": [x, y], "label": "cat"}',
-        keys=("point_2d", "points_2d", "point2d", "points", "POINT"),
-        order="xy",
-    ),
+    _keyed("points", '{"point_2d": [x, y], "label": "cat"}', "point_2d points_2d point2d points POINT", order="xy"),
     # Agents and free answers: two numbers are a point, four a box, more an outline.
-    TextFormat(
-        name="places",
-        example='{"action": "left_click", "coordinate": [x, y]}',
+    _keyed(
+        "places",
+        '{"action": "left_click", "coordinate": [x, y]}',
+        "coordinate coordinates coords location position region click start_coordinate end_coordinate start_box "
+        "end_box start_point end_point click_point place corners Coordinate Coordinates Position Location",
         geometry="any",
-        keys=(
-            *("coordinate", "coordinates", "coords", "location", "position", "region", "click", "start_coordinate"),
-            *("end_coordinate", "start_box", "end_box", "start_point", "end_point", "click_point", "place"),
-            *("corners", "Coordinate", "Coordinates", "Position", "Location"),
-        ),
         order="xy",
     ),
-    TextFormat(
-        name="percent",
-        example='{"bbox_percent": [x1, y1, x2, y2], "label": "cat"}',
-        keys=("bbox_percent", "box_percent", "bbox_percentage", "box_percentage"),
+    _keyed(
+        "percent",
+        '{"bbox_percent": [x1, y1, x2, y2], "label": "cat"}',
+        "bbox_percent box_percent bbox_percentage box_percentage",
         scale=100,
     ),
-    TextFormat(
-        name="widths",
-        example='{"bbox_xywh": [x, y, width, height], "label": "cat"}',
-        keys=("bbox_xywh", "box_xywh", "xywh", "bbox_ltwh", "ltwh", "bbox_tlwh", "tlwh"),
+    _keyed(
+        "widths",
+        '{"bbox_xywh": [x, y, width, height], "label": "cat"}',
+        "bbox_xywh box_xywh xywh bbox_ltwh ltwh bbox_tlwh tlwh",
         order="xywh",
     ),
-    TextFormat(
-        name="rows",
-        example='{"bbox_yxyx": [y1, x1, y2, x2], "label": "cat"}',
-        keys=("bbox_yxyx", "box_yxyx", "yxyx"),
-        order="yxyx",
-    ),
-    TextFormat(
-        name="centres",
-        example='{"bbox_cxcywh": [x, y of the centre, width, height], "label": "cat"}',
-        keys=("bbox_cxcywh", "box_cxcywh", "cxcywh", "bbox_xcycwh", "xcycwh", "xywhn"),
+    _keyed("rows", '{"bbox_yxyx": [y1, x1, y2, x2], "label": "cat"}', "bbox_yxyx box_yxyx yxyx", order="yxyx"),
+    _keyed(
+        "centres",
+        '{"bbox_cxcywh": [x, y of the centre, width, height], "label": "cat"}',
+        "bbox_cxcywh box_cxcywh cxcywh bbox_xcycwh xcycwh xywhn",
         order="cxcywh",
     ),
-    TextFormat(
-        name="outlines",
-        example='{"quad_boxes": [[x1, y1, x2, y2, x3, y3, x4, y4]], "labels": ["SALE"]}',
-        keys=(
-            *("quad_boxes", "quad_box", "quad", "quads", "quadrilateral", "outline", "contour", "vertices"),
-            *("normalized_vertices", "bounding_poly"),
-        ),
+    _keyed(
+        "outlines",
+        '{"quad_boxes": [[x1, y1, x2, y2, x3, y3, x4, y4]], "labels": ["SALE"]}',
+        "quad_boxes quad_box quad quads quadrilateral outline contour vertices normalized_vertices bounding_poly",
         order="xy",
         geometry="polygon",
     ),
@@ -288,12 +272,11 @@ _ROWS = (
         name="doctags",
         example="<text><loc_105><loc_80><loc_390><loc_100>First words.</text>",
         needs=("<loc_",),
-        pattern=r"<(?!(?:s|pad|poly|od|sep|bos|eos|ocr|loc_[0-9]+)>)(?P<label>[a-z][a-z0-9_]{0,40})>\s*"
-        rf"(?:<has_[a-z]{{1,20}}>\s*)*(?P<box>{_run('<loc_[0-9]{1,3}>')})",
+        pattern=rf"{_ELEMENT}(?P<box>{_run('<loc_[0-9]{1,3}>')})",
         number="<loc_([0-9]{1,3})>",
         scale=500,
         bins=501,
-        hint=r"<(?!(?:s|pad|poly|od|sep|bos|eos|ocr|loc_[0-9]+)>)[a-z][a-z0-9_]{0,40}>\s*(?:<has_[a-z]{1,20}>\s*)*<loc_[0-9]",
+        hint=f"{_ELEMENT}<loc_[0-9]",
     ),
     # Florence-2 (Xiao et al. 2023): <loc_0> to <loc_999>; its processor decodes a bin as its centre.
     TextFormat(

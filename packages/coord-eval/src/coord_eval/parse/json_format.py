@@ -15,19 +15,10 @@ from collections.abc import Mapping
 from coord_codec.fields import ATTRIBUTES
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder, Stated
 from coord_eval.parse.escapes import FILLER
+from coord_eval.parse.keys import ACTIONS, WEAK_LABELS, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
-from coord_eval.parse.record import (
-    ACTIONS,
-    MAX_NUMBERS,
-    WEAK_LABELS,
-    Field,
-    FieldRecord,
-    Keys,
-    add_record,
-    box_of_sides,
-    sides_of,
-)
+from coord_eval.parse.record import MAX_NUMBERS, Field, FieldRecord, add_record, box_of_sides, sides_of
 from coord_eval.parse.refusals import NOTHING, is_nothing, says_nothing
 
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -53,13 +44,10 @@ _MAX_OPEN = 1000
 _IN_STRING = re.compile(
     rf"(?P<coord>{COORD_PATTERN})|(?P<number>{NUMBER})(?P<percent>{PERCENT})?|(?P<cut>[\[\](){{}};])"
 )
-
-
 _FORMAT_KEY = re.compile(r"(?:format|mode|order|type|convention)$", re.IGNORECASE)
 """Keys whose value may be the order of the boxes beside them."""
 _INNER_QUOTES = re.compile(r"""(?=[^\S\n]*[^\s,:}\]])(?:[^"\n{}]|"(?!\s*[,:}\]\n])){1,200}"(?=\s*[,}\]])""")
 """The rest of a string with quotes inside that are not escaped: `"the "red" car"`."""
-
 _NEXT_KEY = re.compile(r'\w{1,32}"\s*:')
 _COLON = re.compile(r"\s{0,9}:")
 _STRAY_QUOTE = re.compile(r"[\s{}\[\]:,;()]*[{}\[\]:,;()][\s{}\[\]:,;()]*|\s*[\[{:,\]}].*[0-9].*", re.DOTALL)
@@ -72,8 +60,6 @@ _NO_RECORDS = re.compile(r"\[\]+[\]}]*$")
 _NUMBERED_KEY = re.compile("[0-9]$")
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 _NAME_BEFORE = re.compile(r"(\w+)[ \t]*[:=][ \t]*$")
-
-
 _NUMERIC = ("shape", "side", "corner", "centre", "size")
 
 
@@ -101,8 +87,9 @@ class JsonParser:
                 position = opening
                 name = _NAME_BEFORE.search(text, max(begin, opening - 40), opening)
                 if name is not None and self.keys.fact(name[1]) == "unit":  # `origin: {x: 1, y: 2}` of YAML
-                    end = find("}", opening)
-                    position = len(text) if end < 0 else end
+                    position = max(find("}", opening), opening + 1)
+                    numbers = " ".join(re.findall(NUMBER, text[opening:position]))
+                    self.builder.units.append((-1, len(text) + 1, {name[1]: numbers}))
                     continue
             match = faultless(text, position) if not self.order_key and text.startswith("{", position) else None
             if match is not None and self._add_faultless(match):
@@ -120,31 +107,18 @@ class JsonParser:
     def _add_faultless(self, match: re.Match[str]) -> bool:
         """Add a record of a label and a box; return False if it is not as simple as that."""
         name, label, key, x1, y1, x2, y2, a, b, c, d, last_name, last_label = match.groups()
-        keys, builder = self.keys, self.builder
-        meaning = keys[key]
-        row = meaning.row
-        if row is None or meaning.kind != "box" or meaning.unit:
+        row, builder = self.keys.row_of_plain(name or last_name, key), self.builder
+        if row is None or (name is not None and last_name is not None):
             return False
-        if name is not None:
-            if last_name is not None or keys[name].role != "label":
-                return False
-        elif last_name is not None:
-            if keys[last_name].role != "label":
-                return False
-            label = last_label
-        else:
-            if self.stack and not self.stack[-1].depth:
-                return False  # the record around it may name it
-            label = ""
-        if label and "type" in (name, last_name) and ACTIONS.fullmatch(label):
+        label = last_label if label is None else label
+        if "type" in (name, last_name) and ACTIONS.fullmatch(label):
             return False
         start_index = builder.start_count
         stated = Stated(label, match.span(), start_index)
         if x1 is not None:
             builder.add_numbers(stated, (float(x1), float(y1), float(x2), float(y2)), "box", row.order, row.scale)
         else:
-            units = self.units
-            values = [units.get(token) for token in (a, b, c, d)]
+            values = [self.units.get(token) for token in (a, b, c, d)]
             if None in values or row.order != "xyxy":
                 return False
             bins, unit = zip(*values)  # noqa: B905
@@ -153,7 +127,7 @@ class JsonParser:
         builder.start_count = start_index + 1
         if self.stack:
             self.stack[-1].record.has_children = True
-            self._place(self.stack[-1].key or "", *match.span())
+            self._place(self.stack[-1].key, *match.span())
         return True
 
     def _place(self, key: str, start: int, end: int, is_listed: bool = False) -> None:
@@ -174,45 +148,48 @@ class JsonParser:
 
     def _feed(self, match: re.Match[str]) -> int:
         """Read one lexeme and return where the next one begins."""
-        kind, end = match.lastgroup, match.end()
+        kind, word = match.lastgroup, match[0]
         if kind == "mark":
             self._mark(match)
-            return end
+            return match.end()
         record = self.stack[-1]
         if kind in ("double", "single", "curly"):
-            raw = match.group(kind)
-            item = record.field
-            if self._is_stray(match, item, raw):
-                return match.start() + 1
-            if item is None and (open_key := _OPEN_KEY.match(raw)) and not _COLON.match(match.string, end):
-                record.pending = open_key[1]
-                return match.start(kind) + open_key.end()
-            if item is not None and not record.depth and _COLON.match(match.string, end):
-                record.close_field()  # the comma before a key is missing
-                item = None
-            if kind == "double" and item is not None and not record.depth and self.keys[item.key].role == "label":
-                kept = raw.rstrip(" \t,{}[]")
-                if len(kept) < len(raw.rstrip()) and _NEXT_KEY.match(match.string, end):
-                    self._string(record, kept)  # the quote that ends the value is missing
-                    return match.start(kind) + len(kept)
-                rest = _INNER_QUOTES.match(match.string, end)
-                if rest is not None and match[0].endswith('"'):
-                    raw, end = _BARE_QUOTE.sub(r'\\"', f'{raw}"{rest[0][:-1]}'), rest.end()
-            self._string(record, raw)
-        elif kind == "coord":
-            self._coordinate(record, match.group())
+            return self._quoted(record, match, kind)
+        if kind == "coord":
+            self._coordinate(record, word)
         elif kind in ("number", "percent"):
             self._number(record, match, match.span())
-        elif record.field is not None:
-            word = match.group()
-            if self.keys[record.field.key].role == "label" and word.lower() not in NOTHING:
-                self._string(record, word)  # a value without quotes
-            else:
-                record.field.invalid = True
-                if self.keys[record.field.key].role != "label":
-                    record.field.text = word
-        elif record.key is None:
-            record.pending, record.key_end = match.group(), -1
+        elif record.field is None:
+            record.pending, record.key_end = word, -1
+        elif self.keys[record.field.key].role != "label":
+            record.field.invalid, record.field.text = True, word
+        elif word.lower() in NOTHING:
+            record.field.invalid = True
+        else:
+            self._string(record, word)  # a value without quotes
+        return match.end()
+
+    def _quoted(self, record: _Open, match: re.Match[str], kind: str) -> int:
+        """Read a string, of whose quotes one may be missing, and return where the next lexeme begins."""
+        text, end, raw, item = match.string, match.end(), match[kind], record.field
+        if self._is_stray(match, item, raw):
+            return match.start() + 1
+        is_key = _COLON.match(text, end) is not None
+        if item is None and not is_key and (open_key := _OPEN_KEY.match(raw)):
+            record.pending = open_key[1]
+            return match.start(kind) + open_key.end()
+        if item is not None and is_key and not record.depth:
+            record.close_field()  # the comma before a key is missing
+            item = None
+        if kind == "double" and item is not None and not record.depth and self.keys[item.key].role == "label":
+            kept = raw.rstrip(" \t,{}[]")
+            if len(kept) < len(raw.rstrip()) and _NEXT_KEY.match(text, end):
+                self._string(record, kept)  # the quote that ends the value is missing
+                return match.start(kind) + len(kept)
+            rest = _INNER_QUOTES.match(text, end)
+            if rest is not None and match[0].endswith('"'):
+                raw, end = _BARE_QUOTE.sub(r'\\"', f'{raw}"{rest[0][:-1]}'), rest.end()
+        self._string(record, raw)
         return end
 
     def _is_stray(self, match: re.Match[str], item: Field | None, raw: str) -> bool:
@@ -225,40 +202,39 @@ class JsonParser:
         return _STRAY_QUOTE.fullmatch(raw) is not None or (role not in ("", "label") and _is_cut(match, raw))
 
     def _mark(self, match: re.Match[str]) -> None:
-        mark = match.group().translate(_MARKS)
+        mark = match[0].translate(_MARKS)
         if mark == "{":
-            name = ""
-            if self.stack and self.stack[-1].field is None and self.stack[-1].record.fields:
-                self._close(match.start())  # the brace before it is missing
-            if self.stack:
-                self.stack[-1].record.has_children = True
-                name = self.keys.label_of(self.stack[-1].key)
-            self.stack.append(_Open(FieldRecord(match.start(), name), len(self.builder.objects)))
-            if len(self.stack) > _MAX_OPEN:
-                self._emit(self.stack.popleft(), None, match.start(), partial=True)
+            self._open_record(match.start())
             return
         record = self.stack[-1]
         if mark == "}":
             self._close(match.end())
-        elif (
-            mark == "]"
-            and not record.depth
-            and record.record.fields
-            and _END_OF_ANSWER.match(match.string, match.end())
-        ):
-            self._close(match.start())  # the brace before the end of the list is missing
-        elif mark == ":" and record.depth == 0 and record.pending is not None:
-            if record.unread is not None and record.unread[1] == record.key_end:
-                record.unread = None  # the number was a key without quotes
-            record.open_field(record.pending)
         elif mark == "[":
             if record.field is None:  # a colon, or the whole key, is missing
                 record.open_field(record.pending or "")
             record.open_list()
         elif mark == "]":
-            record.close_list()
-        elif mark == "," and record.depth == 0:
+            if not record.depth and record.record.fields and _END_OF_ANSWER.match(match.string, match.end()):
+                self._close(match.start())  # the brace before the end of the list is missing
+            else:
+                record.close_list()
+        elif mark == "," and not record.depth:
             record.close_field()
+        elif mark == ":" and not record.depth and record.pending is not None:
+            if record.unread is not None and record.unread[1] == record.key_end:
+                record.unread = None  # the number was a key without quotes
+            record.open_field(record.pending)
+
+    def _open_record(self, start: int) -> None:
+        name = ""
+        if self.stack and self.stack[-1].field is None and self.stack[-1].record.fields:
+            self._close(start)  # the brace before it is missing
+        if self.stack:
+            self.stack[-1].record.has_children = True
+            name = self.keys.label_of(self.stack[-1].key)
+        self.stack.append(_Open(FieldRecord(start, name), len(self.builder.objects)))
+        if len(self.stack) > _MAX_OPEN:
+            self._emit(self.stack.popleft(), None, start, partial=True)
 
     def _close(self, end: int) -> None:
         """Close the innermost record."""
@@ -310,35 +286,35 @@ class JsonParser:
                 self._number(record, part)
         if record.count == before:
             item.invalid = True
-            if says_nothing(value):
-                item.text = value
+            item.text = value if says_nothing(value) else item.text
 
     def _coordinate(self, record: _Open, token: str) -> None:
         unit = self.units.get(token)
         if unit is not None:
             self.builder.coord_count += 1
-        if record.field is not None:
-            if unit is None:
-                record.field.invalid = True
-            else:
-                record.add((unit[0], unit[1], self.builder.coord_count - 1))
+        if record.field is None:
+            return
+        if unit is None:
+            record.field.invalid = True
+        else:
+            record.add((unit[0], unit[1], self.builder.coord_count - 1))
 
-    def _number(self, record: _Open, match: re.Match[str], span: tuple[int, int] | None = None) -> None:
-        digits = match["number"]
-        value = read_value(digits, match["percent"] is not None)
-        if record.field is None and span is not None:  # a key without quotes, or no key has it
+    def _number(self, record: _Open, match: re.Match[str], span: tuple[int, int] = (0, 0)) -> None:
+        digits, item = match["number"], record.field
+        if item is None:  # a key without quotes, or no key has it
             record.pending, record.key_end = record.pending or digits, span[1]
             record.unread = (record.unread or span)[0], span[1]
-        elif record.field is not None:
-            role = self.keys[record.field.key].role
-            if role == "label" and not record.depth and record.field.text is None:
-                record.field.text = digits
-            elif role == "labels" and len(record.field.texts) < MAX_NUMBERS:
-                record.field.texts.append(digits)
-            elif math.isfinite(value[0]):
-                record.add(value)
-            else:
-                record.field.invalid = True
+            return
+        value = read_value(digits, match["percent"] is not None)
+        role = self.keys[item.key].role
+        if role == "label" and not record.depth and item.text is None:
+            item.text = digits
+        elif role == "labels" and len(item.texts) < MAX_NUMBERS:
+            item.texts.append(digits)
+        elif math.isfinite(value[0]):
+            record.add(value)
+        else:
+            item.invalid = True
 
     def _emit(self, closed: _Open, parent: _Open | None, end: int, partial: bool) -> None:
         """Turn a record into objects, or into the value of a key of its parent: `"box": {"x1": 1, ...}`."""
@@ -376,7 +352,10 @@ class JsonParser:
             sides = sides_of(fields, keys)
             numbers = box_of_sides(sides)
             if role in ("centre", "size") and sides:
-                item.sides = sides
+                of_centre = {"x": "cx", "y": "cy"} if role == "centre" else {}
+                for field in fields:
+                    field.key = of_centre.get(keys[field.key].side, field.key)
+                parent.record.fields += fields
                 return True
             if role in ("shape", "corner") and numbers:  # "box": {"x1": 1, ...}
                 item.groups += [numbers, []]
@@ -386,7 +365,7 @@ class JsonParser:
                     item.key = "bbox" if turns else item.key
                 return True
             if role == "score" or fact in ("turn", "unit"):  # "origin": {"x": 1, "y": 2}
-                item.groups += [[value for field in fields for group in field.groups for value in group]]
+                item.groups += [[value for field in fields for value in field.values]]
             if not parent.depth and not record.has_children:
                 parent.record.fields += [field for field in fields if keys.fact(field.key)]
                 if item.groups:
@@ -403,16 +382,12 @@ class JsonParser:
             item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
             if not shapes:
                 return True
-        if partial or role != "shape":
-            return False
-        if not parent.depth and not any(names) and len(filled) == 1:  # "box": {"bbox": [1, 2, 3, 4], "unit": "px"}
+        if role == "shape" and len(filled) == 1 and not (partial or parent.depth or any(names)):
+            # "box": {"bbox": [1, 2, 3, 4], "unit": "px"}
             if closed.order and keys[filled[0].key].kind == "any":
                 filled[0].key = "bbox"
             parent.record.fields.remove(item)
             parent.record.fields += fields
-            return True
-        if [keys[field.key].kind for field in fields] == ["polygon"]:  # "boundingPoly": {"vertices": [...]}
-            item.groups += fields[0].groups
             return True
         return False
 
@@ -441,28 +416,31 @@ class JsonParser:
 class _Open:
     """A record that is not closed yet, and the value that is being read."""
 
-    __slots__ = ("count", "depth", "field", "first", "key", "key_end", "order", "pending", "record", "unread")
+    __slots__ = ("count", "depth", "field", "first", "key_end", "order", "pending", "record", "unread")
 
     def __init__(self, record: FieldRecord, first: int) -> None:
         self.record, self.first, self.order = record, first, ""
-        self.key: str | None = None
         self.pending: str | None = None
         self.field: Field | None = None
         self.depth = self.count = 0
         self.unread: tuple[int, int] | None = None
         self.key_end = -1
 
+    @property
+    def key(self) -> str:
+        """The key of the value, "" without one."""
+        return self.field.key if self.field is not None else ""
+
     def open_field(self, key: str) -> None:
         """Begin the value of a key."""
-        self.key, self.pending = key, None
-        self.field = Field(key)
+        self.pending, self.field = None, Field(key)
         self.record.fields.append(self.field)
 
     def close_field(self) -> None:
         """End the value of a key."""
-        if self.field is not None and (self.field.groups or self.field.sides):
+        if self.field is not None and self.field.groups:
             self.field.done = True
-        self.key = self.pending = self.field = None
+        self.pending = self.field = None
 
     def open_list(self) -> None:
         """Begin a list."""

@@ -17,6 +17,8 @@ from coord_eval.parse.numbers import NUMBER, PERCENT, number_of, read_groups, sp
 from coord_eval.parse.refusals import says_nothing
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
+_MARKS = ("start", "ref_end", "box_start", "end", "coord")
+"""Groups of the lexer; the method that reads each has its name."""
 _ONE = rf"({NUMBER})(?:{PERCENT})?"
 _PLAIN_PAIR = r"\(([0-9]{1,9}),([0-9]{1,9})\)"
 _BETWEEN_PAIRS = frozenset(" ,\t\n")
@@ -40,14 +42,11 @@ def well_formed(tokens: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=8)
 def _lexer(tokens: tuple[str, ...], boxes: bool) -> re.Pattern[str]:
-    start, *middle, end = [re.escape(token) for token in tokens]
-    rest = rf"(?P<start>{start})|(?P<end>{end})"
-    if middle:
-        ref_end, box_start = middle
-        rest = rf"(?P<start>{start})|(?P<ref_end>{ref_end})|(?P<box_start>{box_start})|(?P<end>{end})"
+    names = _MARKS[:4] if len(tokens) == 4 else ("start", "end")
+    marks = [rf"(?P<{name}>{re.escape(token)})" for name, token in zip(names, tokens, strict=True)]
     # The first alternative matches a well-formed object in one step; nearly all objects of a good model are.
-    whole = rf"(?P<well_formed>{well_formed(tokens)})|" if boxes else ""
-    return re.compile(whole + rf"{rest}|(?P<coord>{COORD_PATTERN})")
+    whole = [rf"(?P<well_formed>{well_formed(tokens)})"] if boxes else []
+    return re.compile("|".join([*whole, *marks, rf"(?P<coord>{COORD_PATTERN})"]))
 
 
 @dataclass(slots=True)
@@ -88,17 +87,10 @@ class MarkerParser:
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
         self.text = text
-        handlers = {
-            "well_formed": self._well_formed,
-            "start": self._start,
-            "ref_end": self._ref_end,
-            "box_start": self._box_start,
-            "end": self._end,
-            "coord": self._coord,
-        }
+        handlers = {name: getattr(self, f"_{name}") for name in ("well_formed", *_MARKS)}
         self.last_end = begin
         for match in self.lexer.finditer(text, begin):
-            handlers[match.lastgroup](match)  # type: ignore[index]
+            handlers[str(match.lastgroup)](match)
             self.last_end = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
             before = len(self.builder.objects)

@@ -49,15 +49,9 @@ def number_of(value: Value) -> float:
 
 @dataclass(slots=True)
 class NumberGroup:
-    """The numbers of one innermost list.
+    """The numbers of one innermost list, from its bracket (or first number) to the end of its closing bracket.
 
-    Attributes:
-        values: the numbers
-        start: position of its bracket, or of the first number without one
-        end: position after its bracket
-        depth: number of brackets around the numbers
-        outer: position of the outermost bracket; groups within one pair of brackets share it
-        closed: whether the closing bracket is there
+    `depth` brackets stand around them, the outermost at `outer`, which the groups in it share.
     """
 
     values: list[Value]
@@ -75,25 +69,14 @@ class NumberGroup:
 
 @dataclass(slots=True)
 class Groups:
-    """The groups of a range of a text.
-
-    Attributes:
-        groups: the groups in the order of the text
-        words: positions of words between them
-    """
+    """The groups of a range of a text, in its order, and the positions of words between them."""
 
     groups: list[NumberGroup] = field(default_factory=list)
     words: list[tuple[int, int]] = field(default_factory=list)
 
 
 def read_groups(text: str, start: int, stop: int, bare: bool = True) -> Groups:
-    """Find the groups of numbers in a range of a text.
-
-    Args:
-        text: the text
-        start: first character
-        stop: character after the last
-        bare: whether numbers outside brackets are a group as well
+    """Find the groups of numbers in a range of a text; with `bare`, numbers outside brackets are a group as well.
 
     Example:
         >>> [group.numbers for group in read_groups("[[1, 2], [3, 4]; 5", 0, 18).groups]
@@ -130,6 +113,11 @@ def read_groups(text: str, start: int, stop: int, bare: bool = True) -> Groups:
     return found
 
 
+def values_in(text: str, start: int = 0, stop: int | None = None) -> list[list[Value]]:
+    """Return the values of each group of numbers in a range of a text."""
+    return [group.values for group in read_groups(text, start, len(text) if stop is None else stop).groups]
+
+
 def proper_boxes(numbers: Sequence[float]) -> bool:
     """Return whether numbers are boxes one after the other, each with x1 < x2 and y1 < y2; an outline never is."""
     return all(numbers[i] < numbers[i + 2] and numbers[i + 1] < numbers[i + 3] for i in range(0, len(numbers) - 3, 4))
@@ -144,13 +132,8 @@ def split_shapes(
     """Divide groups of numbers that stand together into shapes.
 
     A shape may have a number of coordinates that its geometry does not have; it is a drop then. The geometry "" is that
-    of numbers that can be read in two ways.
-
-    Args:
-        groups: the groups, each a list of numbers (or of anything that `value` makes a number of)
-        kind: what the text says about their geometry
-        requested: the geometry that the caller expects where the text says nothing
-        value: returns the number of an item
+    of numbers that can be read in two ways. `kind` is what the text says about the geometry, `requested` what the
+    caller expects where it says nothing; `value` returns the number of an item.
 
     Example:
         >>> split_shapes([[1, 2], [3, 4]], "any", "box"), split_shapes([[1, 2], [3, 4]], "any", "point")

@@ -1,8 +1,24 @@
-"""Finds the order of the numbers of boxes that the words of an answer state."""
+"""Finds the order of the numbers of boxes that the words of an answer state, and the origin or scale of all of them."""
 
 from __future__ import annotations
 
 import re
+
+
+def setting_of(number: str) -> str:
+    """Return the pattern of an origin or a scale of two numbers, in groups `setting_name` and `setting_numbers`.
+
+    Example:
+        >>> written = ("origin: {x: 1, y: 2}", "<scale><x>1</x><y>2</y></scale>", "offset = (1, 2)")
+        >>> [re.match("<?" + setting_of("[0-9]"), text)["setting_name"] for text in written]
+        ['origin', 'scale', 'offset']
+    """
+    return (
+        r"\b(?P<setting_name>(?:bbox_)?(?:origin|offset|scale(?:_factor)?))\b(?P<setting_numbers>[^\w+-]{1,9}(?:"
+        rf"[xy]\W{{1,6}}{number}\W{{1,9}}(?:[xy]\W{{1,9}}){{1,2}}|[\[(]\s*{number}[\s,%]+|-\s+{number}\s+-\s+"
+        rf"){number}(?!\s*,\s*[0-9]|[.\w])%?[\])}}]?)"
+    )
+
 
 _ORDER = re.compile(
     r"(?P<box_2d>\bbox_2d\b)|(?P<cxcywh>\byolo\b|x_?cent(?:er|re)>?\s+<?y_?cent(?:er|re)>?\s+<?w(?:idth)?>?\s+<?h(?:eight)?\b)"

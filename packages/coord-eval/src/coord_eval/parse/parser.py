@@ -11,14 +11,14 @@ from typing import Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect, plain
-from coord_eval.parse.answer import Answer, Drop
+from coord_eval.parse.answer import Answer, Drop, Status
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import JsonParser
+from coord_eval.parse.keys import Keys
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.plain_answers import plain_answer
-from coord_eval.parse.record import Keys
 from coord_eval.parse.refusals import says_nothing
 from coord_eval.parse.unread import unread_numbers
 
@@ -104,8 +104,7 @@ def parse_answer(
         )
     if format != "auto" and not isinstance(format, MarkerFamily) and (type(format) is not str or format not in FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    sides = list(map(plain, image_size)) if isinstance(image_size, list | tuple) else []
-    if aspect is None and len(sides) == 2 and all(type(side) in (int, float) and side > 0 for side in sides):
+    if aspect is None and (sides := _sides(image_size)) is not None:
         aspect = sides[0] / sides[1]
     if kind.is_box and not keep_flat and isinstance(format, str):
         keys = _keys("box", "json", tuple(FORMATS))
@@ -163,10 +162,7 @@ class _Parse:
         if self.withdrawn is not None:
             drops = (Drop("withdrawn", self.withdrawn), *answer.dropped)
             answer = replace(answer, dropped=drops, status="partial" if answer.objects else "failed")
-        spans = [item.span for item in answer.objects]
-        spans += answer.zeros
-        if answer.dropped:
-            spans += [drop.span for drop in answer.dropped]
+        spans = [*(item.span for item in answer.objects), *answer.zeros, *(drop.span for drop in answer.dropped)]
         if not (left := unread_numbers(self.text, self.begin, self.end, spans)):
             return answer
         objects, left_out, truncated = list(answer.objects), list(answer.dropped), answer.truncated
@@ -185,13 +181,10 @@ class _Parse:
                 spans += [item.span for item in rest.objects] + [drop.span for drop in rest.dropped]
                 left = unread_numbers(self.text, self.begin, self.end, spans)
         left_out += [Drop("unread_numbers", span) for span in left]
-        return replace(
-            answer,
-            objects=tuple(sorted(objects, key=lambda item: item.span[0])),
-            dropped=tuple(sorted(left_out, key=lambda drop: drop.span[0])),
-            status="failed" if not objects else "partial" if left_out else "ok",
-            truncated=truncated,
-        )
+        kept = tuple(sorted(objects, key=lambda item: item.span[0]))
+        dropped = tuple(sorted(left_out, key=lambda drop: drop.span[0]))
+        status: Status = "failed" if not kept else "partial" if dropped else "ok"
+        return replace(answer, objects=kept, dropped=dropped, status=status, truncated=truncated)
 
     def with_format(self, name: str | MarkerFamily, fractions: bool = False) -> Answer:
         """Parse the text in one format; if nothing is recognised, it is dropped as a whole."""
@@ -212,16 +205,18 @@ class _Parse:
             from coord_eval.parse.pattern_format import PatternParser
 
             PatternParser(builder, row).parse(text, begin)
-        elif row and row.keys:
-            JsonParser(builder, self.units, _keys(self.kind.name, row.name, tuple(FORMATS))).parse(text, begin)
-        elif row and row.reader == "table":
-            from coord_eval.parse.table_format import TableParser
-
-            TableParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         elif row:
-            from coord_eval.parse.line_format import LineParser
+            keys = _keys(self.kind.name, row.name if row.keys else "json", tuple(FORMATS))
+            if row.keys:
+                JsonParser(builder, self.units, keys).parse(text, begin)
+            elif row.reader == "table":
+                from coord_eval.parse.table_format import TableParser
 
-            LineParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
+                TableParser(builder, keys).parse(text, begin)
+            else:
+                from coord_eval.parse.lines.records import LineParser
+
+                LineParser(builder, keys).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):
@@ -229,7 +224,7 @@ class _Parse:
             if says_nothing(stripped):
                 builder.explicit_empty = True
             elif stripped:
-                start = text.index(stripped[0], begin)
+                start = text.index(stripped, begin)
                 builder.drop("unrecognised", start, start + len(stripped))
         builder.coord_count += self._tokens(end, len(self.text))
         if self.thought is not None:
@@ -272,14 +267,10 @@ def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
     rank = {name: place for place, name in enumerate(preferred)}
 
     def cost(answer: Answer) -> tuple[bool, int, int, int, bool, int]:
+        place, labels = rank.get(answer.format, len(rank)), sum(bool(item.desc) for item in answer.objects)
         return (
-            not answer.objects,
-            rank.get(answer.format, len(rank)),
-            -len(answer.objects),
-            -sum(bool(item.desc) for item in answer.objects),
-            not _is_match(answer),
-            len(answer.dropped),
-        )
+            not answer.objects, place, -len(answer.objects), -labels, not _is_match(answer), len(answer.dropped)
+        )  # fmt: skip
 
     return min(answers, key=cost)
 
@@ -306,10 +297,7 @@ def _answer_range(text: str) -> tuple[int, int, int | None]:
 
 
 def _candidates(text: str, begin: int, end: int) -> list[str]:
-    """Return the formats whose tokens a range of a text contains, `none` if there are none.
-
-    Of formats with equally many objects, `parse_answer` chooses the first of this list.
-    """
+    """Return the formats whose tokens a range of a text contains, the preferred one first, `none` if there are none."""
 
     def has(piece: str) -> bool:
         return text.find(piece, begin, end) >= 0
@@ -327,12 +315,19 @@ def _candidates(text: str, begin: int, end: int) -> list[str]:
     return formats or ["obj" if has(COORD_START) else "none"]
 
 
+def _sides(image_size: object) -> tuple[float, float] | None:
+    """Return width and height, None if they are not two positive numbers."""
+    sides = list(map(plain, image_size)) if isinstance(image_size, list | tuple) else []
+    is_size = len(sides) == 2 and all(type(side) in (int, float) and side > 0 for side in sides)
+    return (sides[0], sides[1]) if is_size else None
+
+
 def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> UnitScale:
     if scale is None and image_size is None:
         return UnitScale(grid.scale, grid.scale, assumed=True)
     if scale is None or scale == "pixels":
-        sides = tuple(map(plain, image_size)) if isinstance(image_size, list | tuple) else ()
-        if len(sides) != 2 or not all(type(side) in (int, float) and side > 0 for side in sides):
+        sides = _sides(image_size)
+        if sides is None:
             raise ValueError(f"image_size: expected width and height for scale='pixels', found {image_size!r}")
         return UnitScale(float(sides[0]), float(sides[1]), pixels=True)
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):

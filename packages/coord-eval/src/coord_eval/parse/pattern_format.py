@@ -32,15 +32,11 @@ class PatternParser:
         self.number = re.compile(row.number)
         self.noise = re.compile(row.noise) if row.noise else None
         self.opening = re.compile(row.opening) if row.opening else None
-        names = row.compiled.groupindex
-        self.has_end, self.has_label = "end" in names, "label" in names
-        self.stated: list[Geometry] = [name for name in ("polygon", "point") if name in names]
-        self.whole_name = "label_of_all" in names
+        self.names = row.compiled.groupindex
+        self.stated: list[Geometry] = [name for name in ("polygon", "point") if name in self.names]
         self.is_token = row.bins is not None or row.number.startswith("<")
         self.units = row.units
-        self.percent = False
-        self.has_angle = "angle" in names
-        self.turn = 0.0
+        self.percent, self.turn = False, 0.0
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -62,8 +58,7 @@ class PatternParser:
         starts = [match.start() for match in self.opening.finditer(self.text, start, end)]
         for position, following in pairwise([*starts, end]):
             cut = last and following == end and _CLOSED.search(self.text, position, self.text_end) is None
-            self.builder.truncated |= cut
-            self.builder.drop("truncated" if cut else "no_coordinates", position, following)
+            self._drop_incomplete(cut, position, following)
 
     def _name(self, match: re.Match[str], last_end: int) -> int:
         """Set the label of an object, and return the position at which the object begins."""
@@ -75,10 +70,9 @@ class PatternParser:
             label = "" if shares else self.noise.sub(" ", between) if self.noise is not None else between
             label = label.strip().rpartition("\n")[2]
         else:
-            written = match["label"] if self.has_label else None
-            whole = match["label_of_all"] if self.whole_name else None
-            if written is None:
-                written = whole
+            written = match["label"] if "label" in self.names else None
+            if written is None and "label_of_all" in self.names:
+                written = match["label_of_all"]
             shares = written is None and self.start_index is not None and start - last_end <= _MAX_LABEL
             if shares and between:
                 shares = _BETWEEN.issuperset(_TAGS.sub("", between) if "<" in between else between)
@@ -94,23 +88,17 @@ class PatternParser:
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
         start, end = self._name(match, last_end), match.end()
-        partial = self.has_end and not match["end"].strip()
-        at_end = end >= self.text_end or (
-            self.is_token
-            and self.text_end - end < 24
-            and _CUT_TOKEN.fullmatch(self.text, end, self.text_end) is not None
-        )
-        cut = at_end and (partial or not self.has_end)
+        has_end = "end" in self.names
+        partial = has_end and not match["end"].strip()
+        is_cut = self.is_token and self.text_end - end < 24 and _CUT_TOKEN.fullmatch(self.text, end, self.text_end)
+        at_end = end >= self.text_end or bool(is_cut)
+        cut = at_end and (partial or not has_end)
         box_start, box_end = match.span("box")
         written = self.text[box_start:box_end]
-        geometry: Geometry | None = None
-        for name in self.stated:
-            if match[name]:
-                geometry = name
-        first = builder.coord_count if row.bins else None
-        tokens = self.number.findall(written) if self.is_token else []
+        geometry = next((name for name in reversed(self.stated) if match[name]), None)
+        first = builder.coord_count
         if row.bins:
-            builder.coord_count += len(tokens)
+            builder.coord_count += len(self.number.findall(written)) if self.is_token else 0
         if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
             builder.drop("stray_text", start, end)
             return
@@ -119,21 +107,20 @@ class PatternParser:
         if row.groups is not None:
             groups = row.groups(written)
         if not groups:
-            is_none = bool(_NOTHING.search(written))
-            builder.explicit_empty |= is_none
-            if not is_none:
+            if _NOTHING.search(written):
+                builder.explicit_empty = True
+            else:
                 self._drop_incomplete(at_end and partial, start, end)
             return
         count = sum(map(len, groups))
         self.percent = "%" in written
-        self.turn = float(match["angle"] or 0) if self.has_angle else 0.0
+        self.turn = float(match["angle"] or 0) if "angle" in self.names else 0.0
         if self.percent and written.count("%") < count:
             builder.drop("invalid_coordinate", start, end)  # percentages and plain numbers in one shape
             return
         for shape, values in self._shapes(groups, geometry, cut):
-            index = None if first is None else first
-            if first is not None:
-                first += len(values)
+            index = first if row.bins else None
+            first += len(values)
             count -= len(values)
             if not count and (open_number or (cut and shape == "box" and len(values) < row.arity)):
                 self._drop_incomplete(True, start, end)
@@ -179,15 +166,15 @@ class PatternParser:
     ) -> list[tuple[Geometry, list[float]]]:
         """Divide groups into shapes, by the geometry that the text states or the caller expects, or by their length."""
         row, requested = self.row, self.builder.geometry
+        shape: Geometry = "point" if row.kind == "point" else "box"
+        flat = [value for group in groups for value in group]
         if stated is not None:
-            if stated == "polygon" and not cut and sum(map(len, groups)) == 4:
-                return [("box", [value for group in groups for value in group])]  # Hunyuan's lines: two corners
+            if stated == "polygon" and not cut and len(flat) == 4:
+                return [("box", flat)]  # Hunyuan's lines: two corners
             return split_shapes(groups, stated, requested)
         if row.groups is not None:
-            return [("point" if row.kind == "point" else "box", group) for group in groups]
+            return [(shape, group) for group in groups]
         if row.kind == "point" or row.decode:
-            flat = [value for group in groups for value in group]
-            shape: Geometry = "point" if row.kind == "point" else "box"
             return [(shape, flat[i : i + row.arity]) for i in range(0, len(flat), row.arity)]
         if row.kind == "any" and self.is_token:
             return [shape for group in groups for shape in self._by_count(group)]

@@ -15,8 +15,8 @@ from coord_eval.parse.answer import OVERSHOOT, Answer, ParsedObject
 from coord_eval.parse.builder import ROW_IN_LABEL, UnitScale
 from coord_eval.parse.formats import FORMATS, TextFormat
 from coord_eval.parse.json_format import FAULTLESS
+from coord_eval.parse.keys import ACTIONS, Keys
 from coord_eval.parse.marker_format import well_formed
-from coord_eval.parse.record import ACTIONS, Keys
 
 _HEAD = re.compile(r"\s*(?:```(?:json)?\s*)?\[?\s*")
 _TAIL = re.compile(r"\s*\]?\s*(?:```\s*)?")
@@ -31,94 +31,21 @@ def plain_answer(
 ) -> Answer | None:
     """Return the answer that a text of well-formed boxes alone is, None for any other text.
 
-    Args:
-        text: the answer
-        format: `auto`, or the name of a format
-        scale: divisors of plain numbers
-        units: bin and coordinate of each coordinate token
-        keys: the meanings of keys of JSON
-        speaks: what a text contains that has turns, thoughts, escapes or a final answer
+    `speaks` is what a text contains that has turns, thoughts, escapes or a final answer.
     """
     if tuple(FORMATS) != _BUILT_IN:
         return None
     for name in ("obj", "qwen"):
         if text.startswith(MARKERS[name].tokens[0]):
-            return _of_markers(text, name, scale, units, speaks) if format in ("auto", name) else None
+            boxes = _Boxes(text, scale, units)
+            return boxes.answer(name, speaks) if format in ("auto", name) and boxes.read_markers(name) else None
     for row in _TOKEN_ROWS if "<" in text and format != "json" else ():
-        if row.needs[0] in text and format in ("auto", row.name) and (found := _of_tokens(text, row, scale, speaks)):
-            return found
-    return _of_json(text, scale, units, keys, speaks) if format in ("auto", "json") else None
-
-
-def _of_json(text: str, scale: UnitScale, units: Units, keys: Keys, speaks: re.Pattern[str]) -> Answer | None:
-    head = _HEAD.match(text)
-    assert head is not None
-    boxes = _Boxes(scale, units)
-    add_numbers, add_tokens = boxes.add_numbers, boxes.add_tokens
-    position = first = head.end()
-    known: set[tuple[str | None, str, str | None]] = set()
-    for match in FAULTLESS.finditer(text, first):
-        start, end = match.span()
-        if start != position and (position == first or text[position:start] not in _BETWEEN):
-            return None
-        name, label, key, x1, y1, x2, y2, a, b, c, d, last_name, last_label = match.groups()
-        if (name, key, last_name) not in known:
-            row = keys[key].row
-            if row is None or keys[key].kind != "box" or keys[key].unit or row.order != "xyxy" or row.scale is not None:
-                return None
-            if (name is None) == (last_name is None) or keys[name or last_name or ""].role != "label":
-                return None
-            known.add((name, key, last_name))
-        label = last_label if label is None else label
-        span = (start, end)
-        if not (add_numbers(label, (x1, y1, x2, y2), span) if a is None else add_tokens(label, (a, b, c, d), span)):
-            return None
-        position = end
-    if position == first or _TAIL.fullmatch(text, position) is None:
-        return None
-    if any("type" in (name, last) for name, _, last in known) and any(map(ACTIONS.fullmatch, boxes.labels)):
-        return None
-    return boxes.answer("json", speaks)
-
-
-def _of_markers(text: str, name: str, scale: UnitScale, units: Units, speaks: re.Pattern[str]) -> Answer | None:
-    if "{" in text or "[" in text:
-        return None
-    boxes = _Boxes(scale, units)
-    add_numbers, add_tokens = boxes.add_numbers, boxes.add_tokens
-    position = 0
-    for match in _pattern(name).finditer(text):
-        start, end = match.span()
-        if start != position:
-            return None
-        desc, a, b, c, d, x1, y1, x2, y2 = match.groups()
-        span = (start, end)
-        if not (add_numbers(desc, (x1, y1, x2, y2), span) if a is None else add_tokens(desc, (a, b, c, d), span)):
-            return None
-        position = end
-    return boxes.answer(name, speaks) if position == len(text) else None
-
-
-def _of_tokens(text: str, row: TextFormat, scale: UnitScale, speaks: re.Pattern[str]) -> Answer | None:
-    boxes = _Boxes(scale, {})
-    units, y_first, label_first = row.units, row.order == "yxyx", row.label == "before"
-    position = 0
-    for match in re.finditer(row.plain, text):
-        start, end = match.span()
-        if start != position and text[position:start] != " ":
-            return None
-        label, *written = match.groups() if label_first else match.groups()[-1:] + match.groups()[:-1]
-        bins = tuple(map(int, written))
-        if max(bins) >= len(units):
-            return None
-        a, b, c, d = map(units.__getitem__, bins)
-        x1, y1, x2, y2 = corners = (b, a, d, c) if y_first else (a, b, c, d)
-        if not (x1 < x2 and y1 < y2):
-            return None
-        boxes.add(label, corners, bins, (start, end), boxes.tokens, row.order)
-        boxes.tokens += 4
-        position = end
-    return boxes.answer(row.name, speaks) if position and not text[position:].strip() else None
+        if row.needs[0] in text and format in ("auto", row.name):
+            boxes = _Boxes(text, scale, units)
+            if boxes.read_tokens(row) and (found := boxes.answer(row.name, speaks)):
+                return found
+    boxes = _Boxes(text, scale, units)
+    return boxes.answer("json", speaks) if format in ("auto", "json") and boxes.read_json(keys) else None
 
 
 @lru_cache(maxsize=8)
@@ -128,18 +55,81 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 class _Boxes:
-    """Boxes of one answer in the order of the text."""
+    """Boxes of one answer in the order of the text; what reads them returns False where anything is unusual."""
 
-    def __init__(self, scale: UnitScale, units: Units) -> None:
-        self.scale, self.units = scale, units
+    def __init__(self, text: str, scale: UnitScale, units: Units) -> None:
+        self.text, self.scale, self.units = text, scale, units
         self.objects: list[ParsedObject] = []
         self.labels: set[str] = set()
         self.seen: set[tuple[str, tuple[float, ...]]] = set()
         self.tokens = 0
         self.least = 1 + OVERSHOOT if scale.assumed else 1.0 if scale.x > 1 else 0.0
 
-    def add_tokens(self, label: str, tokens: tuple[str, str, str, str], span: tuple[int, int]) -> bool:
-        """Add a box of coordinate tokens; return False where it is unusual."""
+    def read_json(self, keys: Keys) -> bool:
+        """Read records of a label and a box."""
+        text, add_numbers, add_tokens = self.text, self._add_numbers, self._add_tokens
+        head = _HEAD.match(text)
+        assert head is not None
+        position = first = head.end()
+        known: set[tuple[str | None, str, str | None]] = set()
+        for match in FAULTLESS.finditer(text, first):
+            start, end = match.span()
+            if start != position and (position == first or text[position:start] not in _BETWEEN):
+                return False
+            name, label, key, x1, y1, x2, y2, a, b, c, d, last_name, last_label = match.groups()
+            if (name, key, last_name) not in known:
+                row = keys.row_of_plain(name or last_name, key)
+                if row is None or row.order != "xyxy" or row.scale is not None or (name is None) == (last_name is None):
+                    return False
+                known.add((name, key, last_name))
+            label = last_label if label is None else label
+            span = (start, end)
+            if not (add_numbers(label, (x1, y1, x2, y2), span) if a is None else add_tokens(label, (a, b, c, d), span)):
+                return False
+            position = end
+        if position == first or _TAIL.fullmatch(text, position) is None:
+            return False
+        is_call = any("type" in (name, last) for name, _, last in known)
+        return not (is_call and any(map(ACTIONS.fullmatch, self.labels)))
+
+    def read_markers(self, name: str) -> bool:
+        """Read boxes between the markers of a family."""
+        text, add_numbers, add_tokens, position = self.text, self._add_numbers, self._add_tokens, 0
+        if "{" in text or "[" in text:
+            return False
+        for match in _pattern(name).finditer(text):
+            start, end = match.span()
+            label, a, b, c, d, x1, y1, x2, y2 = match.groups()
+            span = (start, end)
+            if start != position:
+                return False
+            if not (add_numbers(label, (x1, y1, x2, y2), span) if a is None else add_tokens(label, (a, b, c, d), span)):
+                return False
+            position = end
+        return position == len(text)
+
+    def read_tokens(self, row: TextFormat) -> bool:
+        """Read a label and four tokens of a format, or these and a label."""
+        text, units, position = self.text, row.units, 0
+        y_first, label_first = row.order == "yxyx", row.label == "before"
+        for match in re.finditer(row.plain, text):
+            start, end = match.span()
+            if start != position and text[position:start] != " ":
+                return False
+            label, *written = match.groups() if label_first else match.groups()[-1:] + match.groups()[:-1]
+            bins = tuple(map(int, written))
+            if max(bins) >= len(units):
+                return False
+            a, b, c, d = map(units.__getitem__, bins)
+            x1, y1, x2, y2 = corners = (b, a, d, c) if y_first else (a, b, c, d)
+            if not (x1 < x2 and y1 < y2):
+                return False
+            self._add(label, corners, bins, (start, end), self.tokens, row.order)
+            self.tokens += 4
+            position = end
+        return position > 0 and not text[position:].strip()
+
+    def _add_tokens(self, label: str, tokens: tuple[str, str, str, str], span: tuple[int, int]) -> bool:
         a, b, c, d = tokens
         units = self.units
         try:
@@ -147,31 +137,23 @@ class _Boxes:
         except KeyError:
             return False
         first, self.tokens = self.tokens, self.tokens + 4
-        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self.add(label, (x1, y1, x2, y2), (i, j, k, m), span, first)
+        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self._add(label, (x1, y1, x2, y2), (i, j, k, m), span, first)
 
-    def add_numbers(self, label: str, sides: tuple[str, str, str, str], span: tuple[int, int]) -> bool:
-        """Add a box of plain numbers; return False where it is unusual."""
+    def _add_numbers(self, label: str, sides: tuple[str, str, str, str], span: tuple[int, int]) -> bool:
         a, b, c, d = bins = tuple(map(float, sides))
         if c <= self.least and d <= self.least:
             return False  # fractions, or one of the few boxes in the corner
         scale = self.scale
         x1, y1, x2, y2 = a / scale.x, b / scale.y, c / scale.x, d / scale.y
-        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self.add(label, (x1, y1, x2, y2), bins, span, None)
+        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self._add(label, (x1, y1, x2, y2), bins, span, None)
 
-    def add(
-        self,
-        label: str,
-        box: tuple[float, float, float, float],
-        bins: tuple[float, ...],
-        span: tuple[int, int],
-        first: int | None,
-        order: str = "xyxy",
-    ) -> bool:
-        """Add a box; return True."""
-        desc = label.strip()
+    def _add(
+        self, label: str, box: tuple[float, float, float, float], bins: tuple[float, ...], span: tuple[int, int],
+        first: int | None, order: str = "xyxy",
+    ) -> bool:  # fmt: skip
+        desc, objects = label.strip(), self.objects
         self.labels.add(desc)
         self.seen.add((desc, bins))
-        objects = self.objects
         divisors = (self.scale.x, self.scale.y) if first is None else None
         values = desc, box, bins, span, "complete", first, len(objects), (), "box", (), order, None, (), divisors
         objects.append(tuple.__new__(ParsedObject, (*values, None, "")))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from coord_eval.parse.builder import AnswerBuilder
-from coord_eval.parse.numbers import NUMBER, read_groups
+from coord_eval.parse.keys import Keys
+from coord_eval.parse.numbers import NUMBER
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
-from coord_eval.parse.record import Field, FieldRecord, Keys, add_record, box_of_sides
+from coord_eval.parse.record import FieldRecord, add_record, box_of_sides, field_of
 from coord_eval.parse.words import unquoted
 
 _RULE = frozenset("|-: \t+=")
@@ -60,10 +61,9 @@ class TableParser:
         names = [ORDER_KEYS.get(stated_order(cell)) or (_UNIT.sub("", cell) or cell).strip() for cell in cells]
         names = [name if self.keys.fact(name) else name.lower() for name in names]
         meanings = [self.keys[name] for name in names]
-        corners = sum(meaning.role == "corner" for meaning in meanings)
+        roles = [meaning.role for meaning in meanings]
         sides = {meaning.side: (0.0, None, None) for meaning in meanings if meaning.role == "side"}
-        has_shape = any(meaning.role == "shape" for meaning in meanings)
-        return names if has_shape or corners > 1 or box_of_sides(sides) else None
+        return names if "shape" in roles or roles.count("corner") > 1 or box_of_sides(sides) else None
 
     def _row(self, header: list[str], cells: list[str], start: int, end: int, text_end: int) -> None:
         """Add the objects of one row; a last row with too few cells is cut off."""
@@ -73,18 +73,12 @@ class TableParser:
         roles = [keys[name].role for name in header]
         named = "label" in roles
         for name, role, cell in zip(header, roles, cells, strict=False):
-            if role == "label" or (keys.fact(name) and cell):
-                record.fields.append(Field(name, text=cell, done=True))
-            elif role in ("other", "list"):
+            key = "point_2d" if name == "point" and cell.startswith("(") else name
+            if not named and role in ("other", "list") and not (keys.fact(name) and cell):
                 # The first column of words names the objects if no column says that it does.
-                if not named and any(map(str.isalpha, cell)):
-                    record.fields.append(Field("label", text=cell, done=True))
-                    named = True
-            elif groups := read_groups(cell, 0, len(cell)).groups:
-                key = "point_2d" if name == "point" and cell.startswith("(") else name
-                record.fields.append(
-                    Field(key, [group.values for group in groups], text=cell if role == "score" else None, done=True)
-                )
+                key, named = ("label", True) if any(map(str.isalpha, cell)) else (key, False)
+            if (cell or role == "label") and (found := field_of(key, cell, keys)):
+                record.fields.append(found)
         cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
         self.builder.truncated |= cut
         if cut:

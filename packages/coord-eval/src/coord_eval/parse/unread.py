@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from coord_eval.parse.orders import setting_of
+
 _DIGIT = re.compile("[0-9]")
 _NUMBER = re.compile(
     r"(?:(?:loc_?|coord_|index_|\b[xy]_)|(?<!\w)(?<!\w\.)|(?<=[0-9][^\W\d_xX]))[0-9]+(?:\.[0-9]+)?", re.IGNORECASE
@@ -29,6 +31,9 @@ _NAMED = re.compile(
         [0-9.]+(?:\s?(?:[x\u00d7*,]|by)\s{0,3}[0-9.]+){0,2}
       | ["'](?!(?:[xy]_?(?:[0-9]|min|max)?|[wh]|left|right|top|bottom|c[xy])["'])[A-Za-z_]\w{0,30}["']\s{0,3}[:=]\s{0,3}
         (?:"[^"\n\[\](){}<>]{0,400}"|-?[0-9.]+)(?=\s{0,9}(?:[,}\n]|$))        # "count": 2
+      | """
+    + setting_of(r"0(?:\.0+)?")
+    + r"""
       | ["'][0-9]{1,4}["']\s{0,3}: | \b0\s?(?:-|\u2013|to)\s?1(?:0{2,3})?\b
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,

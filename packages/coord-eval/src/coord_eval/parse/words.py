@@ -75,11 +75,8 @@ def read_label(words: str, phrase: bool = False, listed: bool = False) -> Label:
     """Return the label that words beside numbers are, or a refusal.
 
     A label stays as written but for list marks, an article, separators, and brackets, quotes and marks around it.
-
-    Args:
-        words: the words
-        listed: whether the words and the numbers are cells of a row, or lines of their own
-        phrase: whether the numbers follow a phrase of a sentence without a blank, `a man[0.1,0.2,0.3,0.4] walks`
+    `listed` words and numbers are cells of a row, or lines of their own; a `phrase` of a sentence has the numbers
+    right behind it: `a man[0.1,0.2,0.3,0.4] walks`.
 
     Example:
         >>> read_label("2. **Red car** \u2014").text, read_label("No helmet:").text, read_label("There is a vase at")

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: int = 6) -> str:
-    """Show the images whose F1 changed most, first better ones, then worse ones; empty if none has changed.
-
-    Args:
-        runs: two evaluations of the same images, by their names
-        root: where the images are, see `overlay`
-        most: most images of each kind
-    """
+    """Show the images whose F1 changed most between two runs, first better ones, then worse ones; empty without any."""
     f1 = {name: f1_of_images(evaluation) for name, evaluation in runs.items()}
     before_I, after_I = f1.values()
     change_I = after_I - before_I

@@ -53,10 +53,9 @@ def _stairs(alt: str, values: Mapping[str, np.ndarray], bins: int, x: str, y: st
                 counts / max(counts.sum(), 1),
                 edges,
                 linewidth=1.8,
-                label=name if len(values) > 1 else None,
+                label=name if len(values) > 1 else "",
                 fill=len(values) == 1,
                 color=_COLOURS[name],
-                linestyle="-",
             )
         drawn.axes.set(xlabel=x, ylabel=y, xlim=(0, 1))
     return drawn.svg

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
@@ -29,47 +28,28 @@ _IN_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class CostlyError:
-    """A kind of error and what it costs.
-
-    Attributes:
-        kind: one of `ERROR_KINDS`
-        cost: AP50 gained if only these errors were repaired
-        text: the finding as a sentence
-        images: indices of the images that show it
-    """
+class CostlyError(NamedTuple):
+    """A kind of error, what it costs as a sentence, and the indices of the images that show it."""
 
     kind: str
-    cost: float
     text: str
     images: frozenset[int]
 
 
 def costly_errors(evaluation: Figures, kinds: ErrorKinds) -> list[CostlyError]:
-    """Return the kinds of error that cost most AP50, the most expensive first; at most three.
-
-    Args:
-        evaluation: the evaluation
-        kinds: its errors, from `classify_errors`
-    """
+    """Return the kinds of error that cost most AP50, the most expensive first; at most three."""
     found = evaluation.analysis["errors"] if evaluation.has_boxes else {}
     total = sum(row["count"] for row in found.values())
     dearest = sorted(found, key=lambda name: -found[name]["cost"])[:_SHOWN]
     return [
-        _finding(evaluation, kinds, name, found[name]["count"], found[name]["cost"], total)
+        _finding(evaluation, kinds, name, **found[name], total=total)
         for name in dearest
         if found[name]["cost"] >= _LEAST_COST
     ]
 
 
 def findings_html(findings: Sequence[CostlyError], shown: frozenset[int]) -> str:
-    """Return the findings as a list; each is a link that filters the gallery to the images that show it.
-
-    Args:
-        findings: from `costly_errors`
-        shown: indices of the images on the page
-    """
+    """Return the findings as a list; each is a link that filters the gallery to those of its images that are shown."""
     items = []
     for finding in findings:
         here, all_images = len(finding.images & shown), counted(len(finding.images), "image")
@@ -79,7 +59,7 @@ def findings_html(findings: Sequence[CostlyError], shown: frozenset[int]) -> str
     return f'<ol class="findings-first">{"".join(items)}</ol>'
 
 
-def _finding(evaluation: Figures, kinds: ErrorKinds, kind: str, count: int, cost: float, total: int) -> CostlyError:
+def _finding(evaluation: Figures, kinds: ErrorKinds, kind: str, *, count: int, cost: float, total: int) -> CostlyError:
     truth, detections = evaluation.truth, evaluation.detections
     if kind == "missed":
         images = truth.image_N[kinds.missed_N]
@@ -87,12 +67,11 @@ def _finding(evaluation: Figures, kinds: ErrorKinds, kind: str, count: int, cost
     else:
         rows_d = np.nonzero(kinds.kind_D == list(ERROR_KINDS).index(kind))[0]
         images = detections.image_D[rows_d]
-        names = [*truth.categories, *detections.unknown]
-        named = [names[k] for k in detections.category_D[rows_d].tolist()]
+        named = [detections.table.labels[k] for k in detections.category_D[rows_d].tolist()]
         if kind == "label":
             meant = [truth.categories[truth.category_N[n]] for n in kinds.target_D[rows_d].tolist()]
             named = [f"{true} answered as {predicted}" for true, predicted in zip(meant, named, strict=True)]
     name, times = Counter(named).most_common(1)[0]
     often = f", most often {name} ({times:,})" if times > 1 else ""
     text = f"{count:,} of {total:,} errors {_IN_WORDS[kind]}{often}. Repairing them gains {cost:.3f} of AP50."
-    return CostlyError(kind, cost, text, frozenset(images.tolist()))
+    return CostlyError(kind, text, frozenset(images.tolist()))

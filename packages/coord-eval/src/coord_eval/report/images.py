@@ -16,7 +16,7 @@ from coord_eval.page_options import ImageRoot
 from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.findings import CostlyError
 from coord_eval.report.overlay import Overlays, RowsOfImages, label_colours, shown_name
-from coord_eval.report.photograph import link_to
+from coord_eval.report.photograph import finder, link_to
 
 if TYPE_CHECKING:
     from coord_eval.metrics.figures import Figures
@@ -35,20 +35,14 @@ def f1_of_images(evaluation: Figures) -> np.ndarray:
     """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
     pairs = evaluation.shape_pairs
     if pairs is None:
-        return np.array([row["f1"] for row in image_table(evaluation)])
+        return np.array(image_table(evaluation)["f1"])
     hits_I = evaluation.sum_detections(pairs.similarity_D > 0)
     all_I = evaluation.sum_detections(pairs.similarity_D >= 0) + evaluation.objects_per_image
     return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
 
 
 def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int) -> list[int]:
-    """Return the images to show by ascending F1: some for each finding, half of the others the worst, half the best.
-
-    Args:
-        f1_I: F1 of each image
-        findings: the errors that are to be seen
-        limit: most images
-    """
+    """Return at most `limit` images by ascending F1: some for each finding, half of the others worst, half best."""
     order: list[int] = np.argsort(f1_I, kind="stable").tolist()
     if len(order) <= limit:
         return order
@@ -56,10 +50,8 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
     chosen = set(order[len(order) - best :])
     for finding in findings:
         chosen.update([image for image in order if image in finding.images][: limit // (4 * len(findings))])
-    for image in order:
-        if len(chosen) >= limit:
-            break
-        chosen.add(image)
+    others = [image for image in order if image not in chosen]
+    chosen.update(others[: max(limit - len(chosen), 0)])
     return [image for image in order if image in chosen]
 
 
@@ -75,6 +67,7 @@ def images_html(
 
     They link to their files, relative to the `folder` of the page.
     """
+    root = None if root is None else finder(root)
     images = Gallery(evaluation.detections.table.labels, len(chosen))
     overlays = Overlays(evaluation, root, images)
     objects = _ObjectTokens(evaluation, kinds)
@@ -124,11 +117,9 @@ class _ObjectTokens:
     def of(self, image: int) -> tuple[list[tuple[str, int, str]], int, float, float]:
         """Return the tokens of an image, its number of errors, their highest score, and the smallest area."""
         truth, detections = self._scored.truth, self._scored.detections
-        rows_d, objects_n = self._rows_d[image].tolist(), self._objects_n[image].tolist()
-        areas = [float(truth.area_N[n]) for n in objects_n]
-        tokens = []
-        scores = []
-        for d in rows_d:
+        objects_n = self._objects_n[image].tolist()
+        tokens, scores = [], []
+        for d in self._rows_d[image].tolist():
             kind, size = str(self._kind_D[d]), _size_name(float(detections.boxes_D4[d, 2:].prod()))
             tokens.append((kind, int(detections.category_D[d]), size))
             if kind != "hit":
@@ -136,9 +127,10 @@ class _ObjectTokens:
                 if (target := int(self._target_D[d])) >= 0:  # an error of a name belongs to both names
                     tokens.append((kind, int(truth.category_N[target]), size))
         missed = [n for n in objects_n if self._missed_N[n]]
-        tokens += [("missed", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in missed]
-        present = [("", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in objects_n]
-        return [*tokens, *present], len(scores) + len(missed), max(scores, default=-1.0), min(areas, default=1e12)
+        for kind, listed_n in (("missed", missed), ("", objects_n)):
+            tokens += [(kind, int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in listed_n]
+        smallest = float(truth.area_N[objects_n].min(initial=1e12))
+        return tokens, len(scores) + len(missed), max(scores, default=-1.0), smallest
 
 
 def _size_name(area: float) -> str:

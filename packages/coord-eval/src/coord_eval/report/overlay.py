@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -44,13 +44,7 @@ def shown_name(truth: GroundTruth, image: int) -> str:
 
 
 class Overlays:
-    """Draws images of one evaluation like `overlay`.
-
-    Args:
-        evaluation: the scored answers
-        root: see `overlay`
-        images: the images of the page
-    """
+    """Draws images of one evaluation like `overlay`, and takes them from those of a page."""
 
     def __init__(self, evaluation: Scored, root: ImageRoot | None, images: Gallery) -> None:
         truth, detections = evaluation.truth, evaluation.detections
@@ -66,20 +60,40 @@ class Overlays:
         size = drawn_size(truth, image, boxes_K4[:, :2] + boxes_K4[:, 2:])
         name = shown_name(truth, image)
         read = self._images.read(name, partial(photograph, self._root, truth.file_names[image]))
-        boxes = [
-            *_objects(self._evaluation, objects_n, size, self._slots),
-            *_answers(self._evaluation, rows_d, size, self._slots),
-        ]
+        boxes = [*self._objects_of(objects_n, size), *self._answers_of(rows_d, size)]
         return image_svg(name, size, boxes, None if read is None else self._images.embed(read))
+
+    def _objects_of(self, objects_n: np.ndarray, size: tuple[float, float]) -> Iterator[Drawn]:
+        truth, pairs = self._evaluation.truth, self._evaluation.shape_pairs
+        # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
+        hit_n = self._evaluation.matches.iou_N[objects_n] >= 0.5 if pairs is None else pairs.similarity_N[objects_n] > 0
+        for n, is_hit in zip(objects_n.tolist(), hit_n.tolist(), strict=True):
+            name = truth.categories[truth.category_N[n]]
+            fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if is_hit else "missed"
+            shape = truth.shapes[n] if truth.shapes else None
+            kind = geometry_of(shape.type) if shape else None
+            points = list(kind.outline(shape.coordinates)) if shape and kind else []
+            tip = f"ground truth: {name}{', missed' if fate == 'missed' else ''}"
+            slot = self._slots[truth.category_N[n]]
+            yield Drawn(name, _corners(truth.boxes_N4[n], size), fate, tip, slot, fate == "missed", points, kind)
+
+    def _answers_of(self, rows_d: np.ndarray, size: tuple[float, float]) -> Iterator[Drawn]:
+        truth, detections, pairs = self._evaluation.truth, self._evaluation.detections, self._evaluation.shape_pairs
+        fit_D = self._evaluation.matches.iou_D if pairs is None else pairs.similarity_D
+        least = 0.5 if pairs is None else np.nextafter(0, 1)
+        measure = "IoU" if pairs is None else "similarity"
+        kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), None)
+        for d in rows_d.tolist():
+            name = detections.table.labels[detections.category_D[d]]
+            tip = f"answer: {name}, {measure} {fit_D[d]:.2f}, score {detections.scores_D[d]:.3g}"
+            points = [(x / size[0], y / size[1]) for x, y in detections.shapes[d]] if detections.shapes else []
+            fate: Fate = "hit" if fit_D[d] >= least else "false"
+            slot = self._slots[detections.category_D[d]]
+            yield Drawn(name, _corners(detections.boxes_D4[d], size), fate, tip, slot, points=points, kind=kind)
 
 
 class RowsOfImages:
-    """The rows of each image, in their order.
-
-    Args:
-        image_X: image of each row
-        rows_x: the rows that count; None for all
-    """
+    """The rows of each image, in their order; of `rows_x` alone if given."""
 
     def __init__(self, image_X: np.ndarray, rows_x: np.ndarray | None = None) -> None:
         rows_x = np.arange(len(image_X)) if rows_x is None else rows_x
@@ -88,8 +102,7 @@ class RowsOfImages:
 
     def __getitem__(self, image: int) -> np.ndarray:
         first, end = np.searchsorted(self._image_x, [image, image + 1])
-        rows: np.ndarray = self._rows_x[first:end]
-        return rows
+        return np.asarray(self._rows_x[first:end])
 
 
 def slots_of(evaluation: Scored) -> tuple[int, ...]:
@@ -113,43 +126,8 @@ def label_colours(evaluation: Scored, *others: Scored) -> str:
     return label_key({names[k]: slots[k] for k in sorted(used, key=slots.__getitem__)})
 
 
-def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float], slots: Sequence[int]) -> list[Drawn]:
-    truth, pairs = evaluation.truth, evaluation.shape_pairs
-    # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
-    hit_N = evaluation.matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
-    drawn = []
-    for n in objects_n.tolist():
-        name = truth.categories[truth.category_N[n]]
-        fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if hit_N[n] else "missed"
-        shape = truth.shapes[n] if truth.shapes else None
-        kind = geometry_of(shape.type) if shape else None
-        points = list(kind.outline(shape.coordinates)) if shape and kind else []
-        tip = f"ground truth: {name}{', missed' if fate == 'missed' else ''}"
-        box = _corners(truth.boxes_N4[n], size)
-        slot = slots[truth.category_N[n]]
-        drawn.append(Drawn(name, box, fate, tip, slot, fate == "missed", points, kind))
-    return drawn
-
-
-def _answers(evaluation: Scored, rows_d: np.ndarray, size: tuple[float, float], slots: Sequence[int]) -> list[Drawn]:
-    truth, detections, pairs = evaluation.truth, evaluation.detections, evaluation.shape_pairs
-    fit_D = evaluation.matches.iou_D if pairs is None else pairs.similarity_D
-    least = 0.5 if pairs is None else np.nextafter(0, 1)
-    measure = "IoU" if pairs is None else "similarity"
-    kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), None)
-    drawn = []
-    for d in rows_d.tolist():
-        name = detections.table.labels[detections.category_D[d]]
-        tip = f"answer: {name}, {measure} {fit_D[d]:.2f}, score {detections.scores_D[d]:.3g}"
-        points = [(x / size[0], y / size[1]) for x, y in detections.shapes[d]] if detections.shapes else []
-        fate: Fate = "hit" if fit_D[d] >= least else "false"
-        slot = slots[detections.category_D[d]]
-        drawn.append(Drawn(name, _corners(detections.boxes_D4[d], size), fate, tip, slot, points=points, kind=kind))
-    return drawn
-
-
 def _corners(box: np.ndarray, size: tuple[float, float]) -> tuple[float, float, float, float]:
-    x, y, w, h = (float(v) for v in box)
+    x, y, w, h = box.tolist()
     return (x / size[0], y / size[1], (x + w) / size[0], (y + h) / size[1])
 
 

@@ -15,7 +15,7 @@ from coord_codec.files import write_text
 from coord_codec.pages import columns, fragment, notes, number, page, safe, section, table, tiles
 from coord_eval.metrics.errors import classify_errors
 from coord_eval.metrics.figures import Figures
-from coord_eval.metrics.metric_table import METRICS, figure_of, headline
+from coord_eval.metrics.metric_table import METRICS, figure_of, figures, headline
 from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
@@ -79,11 +79,11 @@ def _metric_sections(evaluation: Figures) -> list[str]:
     leading = {shown_of(row.name).section for row in METRICS.values() if any(f.headline for f in row.figures)}
     parts = []
     for title, rows in sorted(contents.items(), key=lambda item: item[0] not in leading):
-        pieces = [html for row in rows if row.html and (html := row.html(evaluation))]
-        mains = [row.main(evaluation) for row in rows if row.main]
+        pieces = list(filter(None, (row.html(evaluation) for row in rows if row.html)))
+        mains = (row.main(evaluation) for row in rows if row.main)
         if pieces:
             folded = title not in leading and not any("<figure" in html or "matrix" in html for html in pieces)
-            parts.append(section(title, columns(*pieces), next((main for main in mains if main), ""), folded))
+            parts.append(section(title, columns(*pieces), next(filter(None, mains), ""), folded))
     return parts
 
 
@@ -97,10 +97,9 @@ def _intervals(evaluation: Figures) -> str:
         name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
         for name, row in evaluation.intervals.items()
     }
-    if not rows or not evaluation.has_boxes:
-        return ""
-    html = headline_first(("", "value", "interval"), rows)
-    return section("95 % confidence intervals (bootstrap over images)", html, f"{len(rows)} figures", folded=True)
+    html = headline_first(("", "value", "interval"), rows) if evaluation.has_boxes else ""
+    title = "95 % confidence intervals (bootstrap over images)"
+    return section(title, html, f"{len(rows)} figures", folded=True) if html else ""
 
 
 def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
@@ -131,17 +130,16 @@ def figures_html(evaluation: Figures) -> str:
     """Return the headline figures in one paragraph of text, with their intervals and the ceiling."""
     if not evaluation.has_boxes:
         return ""
-    parts = []
-    for name in headline(evaluation):
-        value, row = evaluation[name], evaluation.intervals.get(name)
-        if np.isnan(value):
-            continue
-        text = f"{name} {number(value)}"
-        if row:
-            text += f" [{row['low']:.3f}, {row['high']:.3f}]"
-        if name in evaluation.ceiling:
-            text += f" (ceiling {number(evaluation.ceiling[name])})"
-        parts.append(text)
+    names, parts = [*headline(evaluation)], []
+    ones_1I = np.ones((1, len(evaluation.truth)), np.int32)
+    others = figures(evaluation, ones_1I, [name for name in names if name not in evaluation.coco])
+    values = evaluation.coco | {name: float(value_1[0]) for name, value_1 in others.items()}
+    for name in names:
+        value, row = values[name], evaluation.intervals.get(name)
+        interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+        ceiling = f" (ceiling {number(evaluation.ceiling[name])})" if name in evaluation.ceiling else ""
+        if not np.isnan(value):
+            parts.append(f"{name} {number(value)}{interval}{ceiling}")
     remark = ". Brackets: 95 % interval over images" if evaluation.intervals else ""
     return f'<p class="figures">{safe("; ".join(parts))}{remark}.</p>'
 
@@ -149,10 +147,8 @@ def figures_html(evaluation: Figures) -> str:
 def _shape_table(shapes: Mapping[str, Any]) -> str:
     """Return the scores of shapes other than boxes, and their ceiling."""
     ceiling = shapes["ceiling"]
-    names = {"AP": "AP", "mean": "mean similarity over objects, 0 for missed ones"}
-    rows = [
-        (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
-    ]
+    names = {name: name for name in _ap_names(shapes)} | {"mean": "mean similarity over objects, 0 for missed ones"}
+    rows = [(shown, number(shapes[name]), number(ceiling[name])) for name, shown in names.items()]
     text = (
         f"<p>{counted(shapes['objects'], 'object')} of the geometry {safe(shapes['geometry'])}, compared by "
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "

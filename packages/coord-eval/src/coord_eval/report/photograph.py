@@ -7,8 +7,9 @@ formats that Pillow decodes itself are opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -33,28 +34,12 @@ _MAX_FOLDERS = 100
 
 
 def photograph(root: ImageRoot | None, name: str, at_most: tuple[int, int] | None = None) -> Image.Image:
-    """Return an image.
-
-    Args:
-        root: folder of the images; for a folder `annotations`, as in COCO, its sibling folders are searched too. Of a
-            function the file is read wherever it lies
-        name: path of the image relative to the folder
-        at_most: width and height; a JPEG may be decoded at a reduced size of at least these
+    """Return an image; a JPEG may be decoded at a reduced size of at least the width and height `at_most`.
 
     Raises:
         ImageError: it cannot be shown.
     """
-    if root is None:
-        raise ImageError(NOT_FOUND)
-    if not name:
-        raise ImageError("no file name")
-    try:
-        path = root(name) if callable(root) else _find(root, name)
-        is_file = path is not None and path.is_file()
-    except (OSError, ValueError, RuntimeError) as error:  # an invalid file name, or a cycle of symbolic links
-        raise error if isinstance(error, ImageError) else ImageError(NOT_FOUND) from None
-    if path is None or not is_file:
-        raise ImageError(NOT_FOUND)
+    path = _file(root, name)
     if find_spec("PIL") is None:
         raise ImageError(NO_PILLOW)
     try:
@@ -68,28 +53,52 @@ def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence
     """Return a note on image files of another size than the ground truth states, of up to 200 evenly spread ones."""
     if root is None:
         return []
-    wrong, step = [], -(-len(names) // _SIZES) or 1
+    find, wrong, step = finder(root), [], -(-len(names) // _SIZES) or 1
     for name, (width, height) in list(zip(names, sizes, strict=True))[::step]:
-        with suppress(ImageError, OSError, ValueError, RuntimeError):
-            if name and (size := image_facts(_find(root, name)).size) != (width, height):
+        with suppress(OSError, ValueError):
+            size = image_facts(_file(find, name)).size
+            if size != (width, height):
                 wrong.append(f"{name} is {size[0]} x {size[1]}, stated are {width:g} x {height:g}")
     note = f"{counted(len(wrong), 'image file has', 'image files have')} another size than the ground truth states"
     return [f"{note}: {wrong[0]}"] if wrong else []
 
 
-def _find(root: Path, name: str) -> Path:
-    """Return the file of an image; raises an `ImageError` if there is none, or several, inside the folder."""
-    base = root.resolve()
-    folders = [base, base / "images"]
+def _file(root: ImageRoot | None, name: str) -> Path:
+    """Return the file of an image: of a function wherever it lies, of a folder inside it.
+
+    Raises:
+        ImageError: if there is none that may be read, or there are several
+    """
+    if root is None:
+        raise ImageError(NOT_FOUND)
+    if not name:
+        raise ImageError("no file name")
+    try:
+        path = finder(root)(name)
+        is_file = path is not None and path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # an invalid file name, or a cycle of symbolic links
+        raise error if isinstance(error, ImageError) else ImageError(NOT_FOUND) from None
+    if path is None or not is_file:
+        raise ImageError(NOT_FOUND)
+    return path
+
+
+def finder(root: ImageRoot) -> Callable[[str], Path | None]:
+    """Return the function that finds the file of an image, of a folder one that is quick for many images."""
+    return root if callable(root) else partial(_find, root.resolve())
+
+
+def _find(base: Path, name: str) -> Path:
+    """Return the file of an image; beside a folder `annotations`, as in COCO, the other folders are searched too."""
+    parts = PurePosixPath(name.replace("\\", "/"))
+    candidates = [base / parts, base / "images" / parts, base / parts.name]
+    siblings: list[Path] = []
     if base.name == "annotations":
         base = base.parent
-        sibling_folders = [base / "images", *_subfolders(base), *_subfolders(base / "images")]
-    else:
-        sibling_folders = []
-    parts = PurePosixPath(name.replace("\\", "/"))
-    files, outside = _inside([*(folder / parts for folder in folders), folders[0] / parts.name], base)
-    if not files and sibling_folders:
-        files, outside_siblings = _inside([base / parts, *(folder / parts for folder in sibling_folders)], base)
+        siblings = [base, base / "images", *_subfolders(base), *_subfolders(base / "images")]
+    files, outside = _inside(candidates, base)
+    if not files and siblings:
+        files, outside_siblings = _inside([folder / parts for folder in siblings], base)
         outside |= outside_siblings
         if len(files) > 1:
             raise ImageError(AMBIGUOUS)
@@ -108,16 +117,9 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _inside(candidates: list[Path], base: Path) -> tuple[list[Path], bool]:
     """Return the existing files among the candidates inside a folder, and whether a candidate leads outside it."""
-    files: dict[Path, None] = {}
-    outside = False
-    for candidate in candidates:
-        if candidate.is_file():
-            path = candidate.resolve()
-            if path.is_relative_to(base):
-                files[path] = None
-            else:
-                outside = True
-    return list(files), outside
+    files = dict.fromkeys(candidate.resolve() for candidate in candidates if candidate.is_file())
+    inside = [path for path in files if path.is_relative_to(base)]
+    return inside, len(inside) < len(files)
 
 
 def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
@@ -125,19 +127,9 @@ def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
 
     It is empty too if folder and file have nothing in common but the root of the file system: the address would state
     the whole path on this machine.
-
-    Args:
-        root: as in `photograph`
-        name: path of the image relative to the folder of the images
-        folder: folder of the page
     """
-    if root is None or not name:
-        return ""
     try:
-        path = root(name) if callable(root) else _find(root, name)
-        if path is None or not path.is_file():
-            return ""
-        page, file = folder.resolve(), path.resolve()
+        file, page = _file(root, name).resolve(), folder.resolve()
         if Path(os.path.commonpath([page, file])) == Path(page.anchor):
             return ""
         return quote(os.path.relpath(file, page).replace(os.sep, "/"), errors="surrogateescape")

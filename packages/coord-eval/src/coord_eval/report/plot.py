@@ -7,7 +7,7 @@ need are drawn here, since loading a library of charts would take longer than sc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,8 @@ _MARKERS = {
 }
 """Corners of markers around the origin."""
 Points = list[tuple[float, float]]
+_Entry = tuple[str, str, bool]
+"""Label and style of an entry of the legend, and whether it stands for an area."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Panel:
 
     ink: str = INK
     _marks: list[_Mark] = field(default_factory=list)
-    _legend: list[tuple[str, str, bool]] = field(default_factory=list)
+    _legend: list[_Entry] = field(default_factory=list)
     _settings: dict[str, Any] = field(default_factory=dict)
     _lines: int = 0
     _areas: int = 0
@@ -64,27 +66,25 @@ class Panel:
         self,
         xs: Any,
         ys: Any,
-        style: str = "",
+        linestyle: str = "",
         *,
         color: str = "",
         label: str = "",
-        linestyle: str = "",
         linewidth: float = 2,
         marker: str | None = None,
         markersize: float = 4.5,
     ) -> None:
-        """Draw a line through points, with a marker at each; `style` or `linestyle` is `-`, `--`, `:` or `-.`."""
+        """Draw a line through points, with a marker at each; `linestyle` is `-`, `--`, `:` or `-.`."""
         again, slot = divmod(self._lines, len(PALETTE))
-        if not color:
-            self._lines += 1
-        line = style or linestyle or list(_DASHES)[again % len(_DASHES) if not color else 0]
+        self._lines += not color
         colour = color or PALETTE[slot]
-        drawn = _stroke(colour, linewidth, line)
+        dashes = _DASHES[linestyle or ("-" if color else list(_DASHES)[again % len(_DASHES)])]
+        style = f"fill: none; stroke: {colour}; stroke-width: {linewidth:g}"
+        style += f"; stroke-dasharray: {dashes}" if dashes else ""
         points = np.column_stack([np.asarray(xs, np.float64), np.asarray(ys, np.float64)])
-        self._marks.append(_Mark(points, drawn))
-        if marker and marker in _MARKERS:
+        self._add(points, style, label)
+        if marker:
             self._marks.append(_Mark(points, f"fill: {colour}", True, marker, markersize / 2))
-        self._name(label, drawn, is_area=False)
 
     def fill_between(
         self, xs: Any, low: Any, high: Any = 0, *, color: str = "", alpha: float = 1, label: str = ""
@@ -93,49 +93,29 @@ class Panel:
         x = np.asarray(xs, np.float64)
         sides = [np.broadcast_to(np.asarray(side, np.float64), x.shape) for side in (low, high)]
         points = np.concatenate([np.column_stack([x, sides[0]]), np.column_stack([x, sides[1]])[::-1]])
-        self._area(points, color, alpha, label)
+        self._add(points, self._filling(color, alpha), label, closed=True)
 
     def stairs(
-        self,
-        values: Any,
-        edges: Any,
-        *,
-        color: str = "",
-        label: str | None = None,
-        fill: bool = False,
-        linewidth: float = 2,
-        linestyle: str = "-",
+        self, values: Any, edges: Any, *, color: str = "", label: str = "", fill: bool = False, linewidth: float = 2
     ) -> None:
         """Draw values over the intervals between edges, filled or as an outline."""
         heights = np.concatenate([[0.0], np.repeat(np.asarray(values, np.float64), 2), [0.0]])
-        points = np.column_stack([np.repeat(np.asarray(edges, np.float64), 2), heights])
+        places = np.repeat(np.asarray(edges, np.float64), 2)
         if fill:
-            self._area(points, color, 1, label or "")
+            self._add(np.column_stack([places, heights]), self._filling(color), label, closed=True)
         else:
-            self.plot(points[:, 0], points[:, 1], linestyle, color=color, label=label or "", linewidth=linewidth)
+            self.plot(places, heights, "-", color=color, label=label, linewidth=linewidth)
 
     def bar(self, xs: Any, heights: Any, width: float = 0.8, *, color: str = "", label: str = "") -> None:
         """Draw a bar from 0 at each place."""
-        colour = color or self._next_area()
-        for x, height in zip(xs, heights, strict=True):
-            self._area(_rectangle(x - width / 2, 0, x + width / 2, height), colour, 1, "")
-        self._name(label, _fill(colour, 1), is_area=True)
-
-    def barh(self, y: float, width: float, height: float = 0.8, *, left: float, color: str, alpha: float = 1) -> None:
-        """Draw one bar along x."""
-        self._area(_rectangle(left, y - height / 2, left + width, y + height / 2), color, alpha, "")
-
-    def hlines(self, y: float, low: float, high: float, *, colors: str, linewidth: float = 2) -> None:
-        """Draw one line along x."""
-        self._marks.append(_Mark(np.array([[low, y], [high, y]], np.float64), _stroke(colors, linewidth, "-")))
-
-    def vlines(self, x: float, low: float, high: float, *, colors: str, linewidth: float = 2) -> None:
-        """Draw one line along y."""
-        self._marks.append(_Mark(np.array([[x, low], [x, high]], np.float64), _stroke(colors, linewidth, "-")))
+        style = self._filling(color)
+        for place, (x, height) in enumerate(zip(xs, heights, strict=True)):
+            corners = _rectangle(x - width / 2, 0, x + width / 2, height)
+            self._add(corners, style, "" if place else label, closed=True)
 
     def axvline(self, x: float, *, color: str, linestyle: str = "-", linewidth: float = 1) -> None:
         """Draw a line across the panel."""
-        self._marks.append(_Mark(np.array([[x, -np.inf], [x, np.inf]]), _stroke(color, linewidth, linestyle)))
+        self.plot([x, x], [-np.inf, np.inf], linestyle, color=color, linewidth=linewidth)
 
     def set(self, **settings: Any) -> None:
         """Set `title`, `xlabel`, `ylabel`, the limits `xlim` and `ylim`, or the places `xticks` and `yticks`."""
@@ -145,81 +125,82 @@ class Panel:
         """Set the places along y and their labels, without lines across the panel."""
         self._settings |= {"yticks": places, "ylabels": labels}
 
-    def _area(self, points: np.ndarray, color: str, alpha: float, label: str) -> None:
-        style = _fill(color or self._next_area(), alpha)
-        self._marks.append(_Mark(points, style, closed=True))
-        self._name(label, style, is_area=True)
-
-    def _next_area(self) -> str:
-        self._areas += 1
-        return PALETTE[(self._areas - 1) % len(PALETTE)]
-
-    def _name(self, label: str, style: str, *, is_area: bool) -> None:
+    def _add(self, points: np.ndarray, style: str, label: str, *, closed: bool = False) -> None:
+        self._marks.append(_Mark(points, style, closed))
         if label:
-            self._legend.append((label, style, is_area))
+            self._legend.append((label, style, closed))
+
+    def _filling(self, color: str, alpha: float = 1) -> str:
+        """Return the style of an area; without a colour it takes the next one of the palette."""
+        colour = color or PALETTE[self._areas % len(PALETTE)]
+        self._areas += not color
+        return f"fill: {colour}" + (f"; fill-opacity: {alpha:g}" if alpha < 1 else "")
 
     def render(self, left: float, width: float, height: float) -> str:
         """Return the elements of the panel, which begins at `left` and is so wide and high."""
-        x_low, x_high = self._limits("xlim", 0)
-        y_low, y_high = self._limits("ylim", 1)
-        labels = self._settings.get("ylabels")
-        y_ticks = self._settings.get("yticks", None)
-        y_ticks = _nice(y_low, y_high, max(int(height / 45), 2)) if y_ticks is None else list(y_ticks)
+        has, labels = self._settings.get, self._settings.get("ylabels")
+        (x_low, x_high), (y_low, y_high) = self._limits("xlim", 0), self._limits("ylim", 1)
+        x_ticks, y_ticks = has("xticks"), has("yticks")
+        x_ticks = _nice(x_low, x_high, max(int(width / 90), 2)) if x_ticks is None else x_ticks
+        y_ticks = _nice(y_low, y_high, max(int(height / 45), 2)) if y_ticks is None else y_ticks
         y_texts = _texts(y_ticks) if labels is None else [str(label) for label in labels]
-        x_ticks = self._settings.get("xticks", None)
-        x_ticks = _nice(x_low, x_high, max(int(width / 90), 2)) if x_ticks is None else list(x_ticks)
 
         # Room for what stands around the marks
         legend = self._legend_rows(width)
-        begin = left + 10 + _LETTER * max(map(len, y_texts), default=0) + _ROW * bool(self._settings.get("ylabel"))
-        end = left + width - 14
-        top = 8 + _ROW * bool(self._settings.get("title"))
-        below = 20 + _ROW * bool(self._settings.get("xlabel")) + _ROW * len(legend)
-        bottom = max(height - below, top + 1)
+        begin = left + 10 + _LETTER * max(map(len, y_texts), default=0) + _ROW * bool(has("ylabel"))
+        end, top = left + width - 14, 8 + _ROW * bool(has("title"))
+        bottom = max(height - 20 - _ROW * (bool(has("xlabel")) + len(legend)), top + 1)
+        middle = (begin + end) / 2
 
         def place(points: np.ndarray) -> Points:
             x = begin + (points[:, 0] - x_low) / (x_high - x_low) * (end - begin)
             y = bottom - (points[:, 1] - y_low) / (y_high - y_low) * (bottom - top)
             return list(zip(x.tolist(), np.clip(y, -height, 2 * height).tolist(), strict=True))
 
-        grid = [] if labels is not None else [place(np.array([[x_low, y], [x_high, y]])) for y in y_ticks]
-        parts = [_path(line, f"fill: none; stroke: {self.ink}; stroke-opacity: 0.2") for line in grid]
-        # An element of its own cuts off what lies beyond the limits.
-        frame = f'x="{_short(begin)}" y="{_short(top - 4)}" width="{_short(end - begin)}"'
-        view = f"{_short(begin)} {_short(top - 4)} {_short(end - begin)} {_short(bottom - top + 8)}"
-        parts.append(f'<svg {frame} height="{_short(bottom - top + 8)}" viewBox="{view}">')
-        for mark in self._marks:
-            points = place(mark.points)
-            if mark.marker:
-                for x, y in points:
-                    corners = [(x + mark.size * dx, y + mark.size * dy) for dx, dy in _MARKERS[mark.marker]]
-                    parts.append(_path(corners, mark.style, closed=True))
-            else:
-                parts.append(_path(points, mark.style, mark.closed))
-        parts.append("</svg>")
-        parts.append(_path([(begin, bottom), (end, bottom)], f"fill: none; stroke: {self.ink}"))
-        middle = (begin + end) / 2
-        if title := self._settings.get("title"):
-            parts.append(self._text(middle, top - 10, title, "middle", bold=True))
-        for tick, text in zip(x_ticks, _texts(x_ticks), strict=True):
-            ((x, _),) = place(np.array([[tick, y_low]], np.float64))
+        x_places = [x for x, _ in place(np.array([[tick, y_low] for tick in x_ticks]).reshape(-1, 2))]
+        y_places = [y for _, y in place(np.array([[x_low, tick] for tick in y_ticks]).reshape(-1, 2))]
+        ink = f"fill: none; stroke: {self.ink}"
+        parts = []
+        if labels is None:
+            parts += [_path([(begin, y), (end, y)], f"{ink}; stroke-opacity: 0.2") for y in y_places]
+        parts += self._drawn(place, (begin, top - 4, end - begin, bottom - top + 8))
+        parts.append(_path([(begin, bottom), (end, bottom)], ink))
+        if has("title"):
+            parts.append(self._text(middle, top - 10, has("title"), "middle", bold=True))
+        for x, text in zip(x_places, _texts(x_ticks), strict=True):
             parts.append(self._text(x, bottom + 15, text, "middle"))
-        if label := self._settings.get("xlabel"):
-            parts.append(self._text(middle, bottom + 31, label, "middle"))
-        if label := self._settings.get("ylabel"):
+        if has("xlabel"):
+            parts.append(self._text(middle, bottom + 31, has("xlabel"), "middle"))
+        if has("ylabel"):
             turned = f'transform="rotate(-90 {_short(left + 12)} {_short((top + bottom) / 2)})"'
-            parts.append(self._text(left + 12, (top + bottom) / 2, label, "middle", turned))
+            parts.append(self._text(left + 12, (top + bottom) / 2, has("ylabel"), "middle", turned))
         for row, entries in enumerate(legend):
-            x, y = middle - sum(_entry(label) for label, _, _ in entries) / 2, height - _ROW * (len(legend) - row) + 9
-            for label, style, is_area in entries:
-                sample = _rectangle(x, y - 4, x + 20, y + 4) if is_area else np.array([[x, y], [x + 20, y]])
-                parts.append(_path([(a, b) for a, b in sample.tolist()], style, is_area))
-                parts.append(self._text(x + 26, y + 4, label, "start"))
-                x += _entry(label)
-        for tick, text in zip(y_ticks, y_texts, strict=True):
-            ((_, y),) = place(np.array([[x_low, tick]], np.float64))
+            parts += self._legend_row(entries, middle, height - _ROW * (len(legend) - row) + 9)
+        for y, text in zip(y_places, y_texts, strict=True):
             parts.append(self._text(begin - 6, y + 4, text, "end"))
         return "\n".join(parts)
+
+    def _drawn(self, place: Callable[[np.ndarray], Points], frame: Sequence[float]) -> Iterator[str]:
+        """Yield the marks in an element of its own, which cuts off what lies beyond the limits."""
+        x, y, width, height = map(_short, frame)
+        yield f'<svg x="{x}" y="{y}" width="{width}" height="{height}" viewBox="{x} {y} {width} {height}">'
+        for mark in self._marks:
+            points = place(mark.points)
+            if not mark.marker:
+                yield _path(points, mark.style, mark.closed)
+                continue
+            for x0, y0 in points:
+                corners = [(x0 + mark.size * dx, y0 + mark.size * dy) for dx, dy in _MARKERS[mark.marker]]
+                yield _path(corners, mark.style, closed=True)
+        yield "</svg>"
+
+    def _legend_row(self, entries: Sequence[_Entry], middle: float, y: float) -> Iterator[str]:
+        x = middle - sum(_width(label) for label, _, _ in entries) / 2
+        for label, style, is_area in entries:
+            sample = _rectangle(x, y - 4, x + 20, y + 4) if is_area else np.array([[x, y], [x + 20, y]])
+            yield _path(sample.tolist(), style, is_area)
+            yield self._text(x + 26, y + 4, label, "start")
+            x += _width(label)
 
     def _limits(self, name: str, axis: int) -> tuple[float, float]:
         if (given := self._settings.get(name)) is not None:
@@ -231,10 +212,10 @@ class Panel:
         starts_at_0 = low == 0 and axis == 1 and any(mark.closed and not mark.marker for mark in self._marks)
         return (low if starts_at_0 else low - margin), high + margin
 
-    def _legend_rows(self, width: float) -> list[list[tuple[str, str, bool]]]:
-        rows: list[list[tuple[str, str, bool]]] = []
+    def _legend_rows(self, width: float) -> list[list[_Entry]]:
+        rows: list[list[_Entry]] = []
         for entry in self._legend:
-            if not rows or sum(_entry(label) for label, _, _ in rows[-1]) + _entry(entry[0]) > width:
+            if not rows or sum(_width(label) for label, _, _ in rows[-1]) + _width(entry[0]) > width:
                 rows.append([])
             rows[-1].append(entry)
         return rows
@@ -299,11 +280,7 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
 
 
 def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str:
-    """Draw differences with their intervals, a row each, the first at the top, and a line at 0; return the SVG.
-
-    Args:
-        rows: difference, lower and upper end of its interval, by the name of the row
-        alt: description for screen readers
+    """Draw differences, each with the two ends of its interval, in a row each, and a line at 0; return the SVG.
 
     Example:
         >>> forest_plot({"AP": (0.02, 0.01, 0.03)}, "AP gained")[:4]
@@ -312,7 +289,7 @@ def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str
     with chart(alt, width=420, height=60 + 26 * len(rows)) as drawn:
         for place, (value, low, high) in enumerate(rows.values()):
             colour = INK if low <= 0 <= high else PALETTE[0] if value > 0 else PALETTE[1]
-            drawn.axes.hlines(place, low, high, colors=colour)
+            drawn.axes.plot([low, high], [place, place], color=colour)
             drawn.axes.plot([value], [place], marker="o", markersize=7, color=colour)
         drawn.axes.axvline(0, color=INK, linestyle="--")
         drawn.axes.set_yticks(range(len(rows)), list(rows))
@@ -325,18 +302,14 @@ def box_rows(axes: Panel, samples: Mapping[str, Sequence[float]]) -> None:
 
     The line extends from the 5th to the 95th percentile and the box from the first to the third quartile; the thick
     stroke marks the median. An empty sample has an empty row.
-
-    Args:
-        axes: a panel of a chart
-        samples: values by the name of the row
     """
     for row, values in enumerate(samples.values()):
         if len(values):
             colour = PALETTE[row % len(PALETTE)]
             low, first, median, third, high = np.percentile(values, [5, 25, 50, 75, 95])
-            axes.hlines(row, low, high, colors=colour, linewidth=1.5)
-            axes.barh(row, third - first, 0.5, left=first, color=colour, alpha=0.3)
-            axes.vlines(median, row - 0.35, row + 0.35, colors=colour, linewidth=3)
+            axes.plot([low, high], [row, row], color=colour, linewidth=1.5)
+            axes.fill_between([first, third], row - 0.25, row + 0.25, color=colour, alpha=0.3)
+            axes.plot([median, median], [row - 0.35, row + 0.35], color=colour, linewidth=3)
     axes.set_yticks(range(len(samples)), list(samples))
     axes.set(ylim=(len(samples) - 0.5, -0.5))
 
@@ -364,26 +337,18 @@ def _rectangle(x1: float, y1: float, x2: float, y2: float) -> np.ndarray:
     return np.array([[x1, y1], [x2, y1], [x2, y2], [x1, y2]], np.float64)
 
 
-def _entry(label: str) -> float:
+def _width(label: str) -> float:
     return 44 + _LETTER * len(label)
-
-
-def _stroke(colour: str, width: float, line: str) -> str:
-    dashes = f"; stroke-dasharray: {_DASHES[line]}" if _DASHES[line] else ""
-    return f"fill: none; stroke: {colour}; stroke-width: {width:g}{dashes}"
-
-
-def _fill(colour: str, alpha: float) -> str:
-    return f"fill: {colour}" + (f"; fill-opacity: {alpha:g}" if alpha < 1 else "")
 
 
 def _path(points: Points, style: str, closed: bool = False) -> str:
     """Return a path, of which points that are no numbers are left out."""
     moves, is_new = [], True
     for x, y in points:
-        if math.isfinite(x) and math.isfinite(y):
+        is_known = math.isfinite(x) and math.isfinite(y)
+        if is_known:
             moves.append(f"{'M' if is_new else 'L'} {_short(x)} {_short(y)}")
-        is_new = not (math.isfinite(x) and math.isfinite(y))
+        is_new = not is_known
     return f'<path d="{" ".join(moves)}{" Z" if closed else ""}" style="{style}"/>'
 
 

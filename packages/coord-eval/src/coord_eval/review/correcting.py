@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ from coord_eval.intake.digests import digest_of_truth
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.joining import IdIndex
 from coord_eval.review.decisions import Decision, Decisions, read_decisions
-from coord_eval.review.findings import Box, places_in_images
+from coord_eval.review.findings import Box, rows_by_place
 
 _OF_OLD_BOX = ("segmentation", "keypoints", "num_keypoints", "rotated_box", "rotation")
 """Fields of a COCO annotation that belong to its box, and are dropped if that changes."""
@@ -94,8 +95,7 @@ class _Plan:
         self.added: dict[int, list[Decision]] = {}
         self.changes: list[dict[str, Any]] = []
         images = IdIndex(truth)
-        places = places_in_images(truth.image_N)
-        rows = {key: n for n, key in enumerate(zip(truth.image_N.tolist(), places.tolist(), strict=True))}
+        rows = rows_by_place(truth)
         for i, item in enumerate(chosen.decisions):
             image = images.by_id(item.image_id)
             if image is None:
@@ -108,7 +108,7 @@ class _Plan:
             n = rows.get((image, item.object))
             name = None if n is None else truth.categories[truth.category_N[n]]
             if n is None or (item.label is not None and item.label.desc != name):
-                found = "no such label" if n is None else repr(name)
+                found = repr(name) if name else "no such label"
                 raise InputError(
                     f"{where}: decisions[{i}]: expected {item.label and item.label.desc!r} as object {item.object} of "
                     f"image {item.image_id!r}, found {found}; review again"
@@ -117,13 +117,12 @@ class _Plan:
 
     def tell(self, item: Decision, image: int, before: Any, after: Any, dropped: Sequence[str] = ()) -> None:
         """Add a change to the list."""
-        reason = f"{item.kind}, probability {item.probability:.3f}, decided by a person: {item.decision}"
         change = {
             "image_id": item.image_id,
             "image": self.truth.file_names[image],
             "object": item.object,
             "decision": item.decision,
-            "why": reason,
+            "why": f"{item.kind}, probability {item.probability:.3f}, decided by a person: {item.decision}",
             "kind": item.kind,
             "probability": item.probability,
             "before": before,
@@ -144,14 +143,14 @@ class _Plan:
 
 def _coco(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
     document = dict(file.document)
-    number = {category.name: category.id for category in annotations.categories}
+    ids = {category.name: category.id for category in annotations.categories}
 
     def category_of(item: Decision) -> int | str:
-        if item.answer.desc not in number:
+        if item.answer.desc not in ids:
             raise InputError(
                 f"decisions: {item.answer.desc!r} is no category of {file.path}; add it there, or decide otherwise"
             )
-        return number[item.answer.desc]
+        return ids[item.answer.desc]
 
     rows = []
     columns = document["annotations"], plan.truth.image_N.tolist(), plan.truth.category_N.tolist()
@@ -175,15 +174,13 @@ def _coco(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
         after = {"id": record.get("id"), "desc": name, "bbox": changed.get("bbox")}
         plan.tell(item, image, before, after, dropped)
         rows.append(changed)
-    ids = [record.get("id") for record in document["annotations"]]
-    free = max((value for value in ids if isinstance(value, int)), default=0) + 1
-    for image, items in sorted(plan.added.items()):
-        for item in items:
-            box = _coco_box(plan.inside(item, image))
-            made = {"id": free, "image_id": plan.truth.image_ids[image], "category_id": category_of(item), **box}
-            plan.tell(item, image, None, {"id": free, "desc": item.answer.desc, "bbox": box["bbox"]})
-            rows.append({**made, "iscrowd": 0})
-            free += 1
+    used = [record.get("id") for record in document["annotations"]]
+    free = count(max((value for value in used if isinstance(value, int)), default=0) + 1)
+    for image, item in ((image, item) for image, items in sorted(plan.added.items()) for item in items):
+        number, box = next(free), _coco_box(plan.inside(item, image))
+        made = {"id": number, "image_id": plan.truth.image_ids[image], "category_id": category_of(item), **box}
+        plan.tell(item, image, None, {"id": number, "desc": item.answer.desc, "bbox": box["bbox"]})
+        rows.append({**made, "iscrowd": 0})
     return json.dumps(document | {"annotations": rows}, ensure_ascii=False) + "\n"
 
 
@@ -194,46 +191,49 @@ def _coco_box(box: Box) -> dict[str, Any]:
 
 def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
     """Return the lines; those without a change stay as they are."""
-    is_list = isinstance(file.rows[0][1], str) if file.rows else False
     index = IdIndex(plan.truth)
-    first = {image: int(np.searchsorted(plan.truth.image_N, image)) for image in range(len(plan.truth))}
-    lines = [] if is_list else [line.decode("utf-8").rstrip("\r\n") for _, line in file.lines()]
-    records = list(file.document) if is_list else []
+    changed: dict[int, str] = {}
     for place, instance in enumerate(annotations.instances):
         image = index.by_id(place if instance.image_id is None else instance.image_id)
         assert image is not None
-        of_objects = [plan.of_row.get(first[image] + i) for i in range(len(instance.objects))]
-        added = plan.added.get(image, [])
-        if not added and not any(of_objects):
-            continue
-        objects = []
-        for obj, item in zip(instance.objects, of_objects, strict=True):
-            if item is None:
-                objects.append(obj)
-                continue
-            if item.decision in ("box", "answer") and obj.geometry and not geometry_of(obj.geometry.type).is_box:
-                _refuse(item, f"the label is drawn as {obj.geometry.type}")
-            before = {"desc": obj.desc, "bbox": list(obj.bbox)}
-            if item.decision == "delete":
-                plan.tell(item, image, before, None)
-                continue
-            changed, dropped = _changed(obj, item, plan, image)
-            plan.tell(item, image, before, {"desc": changed.desc, "bbox": list(changed.bbox)}, dropped)
-            objects.append(changed)
-        for item in added:
-            if plan.truth.drawn:
-                _refuse(item, f"the labels of this file are drawn as {', '.join(plan.truth.drawn)}")
-            made = Object(desc=item.answer.desc, bbox=_unit(plan, item, image))
-            plan.tell(item, image, None, {"desc": made.desc, "bbox": list(made.bbox)})
-            objects.append(made)
-        line = instance_line(instance.model_copy(update={"objects": tuple(objects)}))
-        if is_list:
-            records[place] = json.loads(line)
-        else:
-            lines[place] = line
-    if is_list:
+        first = int(np.searchsorted(plan.truth.image_N, image))
+        decisions = [plan.of_row.get(first + i) for i in range(len(instance.objects))]
+        if image in plan.added or any(decisions):
+            objects = tuple(_objects(instance.objects, decisions, plan, image))
+            changed[place] = instance_line(instance.model_copy(update={"objects": objects}))
+    if file.rows and isinstance(file.rows[0][1], str):  # a JSON list, not lines
+        records = [json.loads(changed[i]) if i in changed else record for i, record in enumerate(file.document)]
         return json.dumps(records, ensure_ascii=False) + "\n"
-    return "".join(f"{line}\n" for line in lines)
+    lines = (line.decode("utf-8").rstrip("\r\n") for _, line in file.lines())
+    return "".join(f"{changed.get(place, line)}\n" for place, line in enumerate(lines))
+
+
+def _objects(
+    objects: Sequence[Object], decisions: Sequence[Decision | None], plan: _Plan, image: int
+) -> Iterator[Object]:
+    """Yield what becomes of the objects of an image, and those that are added."""
+    for obj, item in zip(objects, decisions, strict=True):
+        if item is None:
+            yield obj
+            continue
+        if item.decision in ("box", "answer") and obj.geometry and not geometry_of(obj.geometry.type).is_box:
+            _refuse(item, f"the label is drawn as {obj.geometry.type}")
+        if item.decision == "delete":
+            plan.tell(item, image, _shown(obj), None)
+            continue
+        changed, dropped = _changed(obj, item, plan, image)
+        plan.tell(item, image, _shown(obj), _shown(changed), dropped)
+        yield changed
+    for item in plan.added.get(image, ()):
+        if plan.truth.drawn:
+            _refuse(item, f"the labels of this file are drawn as {', '.join(plan.truth.drawn)}")
+        made = Object(desc=item.answer.desc, bbox=_unit(plan, item, image))
+        plan.tell(item, image, None, _shown(made))
+        yield made
+
+
+def _shown(obj: Object) -> dict[str, Any]:
+    return {"desc": obj.desc, "bbox": list(obj.bbox)}
 
 
 def _refuse(item: Decision, why: str) -> NoReturn:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -79,8 +80,7 @@ def log_odds(probability: np.ndarray) -> np.ndarray:
         [0.0, 2.2]
     """
     kept = np.clip(probability, 0.005, 0.995)
-    odds: np.ndarray = np.log(kept / (1 - kept))
-    return odds
+    return np.asarray(np.log(kept / (1 - kept)))
 
 
 def gather(
@@ -92,25 +92,22 @@ def gather(
 ) -> LabelEvidence:
     """Return the evidence of all labels and answers.
 
-    Args:
-        truth: the labels
-        detections: the answers
-        compared: what answers and labels have to do with one another
-        spread_D4: standard deviation of each side of each answer in pixels, NaN where unknown; None without any
-        likelihoods: `name_surprise` and `box_surprise` of each label; None without any
+    `spread_D4` is the standard deviation of each side of each answer in pixels, NaN where unknown; `likelihoods` are
+    `name_surprise` and `box_surprise` of each label; both None without any.
     """
     count = len(truth.image_N)
-    confidence_D, partner_N, rival_N = compared.confidence_D, compared.partner_N, compared.rival_N
+    partner_N, rival_N = compared.partner_N, compared.rival_N
     size_N = np.sqrt(np.prod(truth.boxes_N4[:, 2:], axis=1))
     regular_N = ~truth.crowd_N
-    support_N = np.where(partner_N >= 0, np.append(confidence_D, 0)[partner_N], NO_ANSWER)
-    rival_N_ = np.where(rival_N >= 0, np.append(confidence_D, 0)[rival_N], NO_ANSWER)
-    rival_at_N = np.where(compared.rival_iou_N >= SURE_IOU, rival_N_, NO_ANSWER)
-    rival_beside_N = np.where(compared.rival_iou_N < SURE_IOU, rival_N_, NO_ANSWER)
+    # The answer -1, which is none, is the appended one.
+    said_D = np.append(compared.confidence_D, NO_ANSWER)
+    support_N, rival_said_N = said_D[partner_N], said_D[rival_N]
+    rival_at_N = np.where(compared.rival_iou_N >= SURE_IOU, rival_said_N, NO_ANSWER)
+    rival_beside_N = np.where(compared.rival_iou_N < SURE_IOU, rival_said_N, NO_ANSWER)
 
     near_N = np.where(partner_N >= 0, partner_N, rival_N)
     deviation_N = _unusual(_deviation(truth, detections, near_N, spread_D4), size_N, near_N, compared, regular_N)
-    near_confidence_N = np.append(confidence_D, 0.0)[near_N]  # -1 is the appended one
+    near_confidence_N = np.append(compared.confidence_D, 0.0)[near_N]
     supported_N = compared.partner_iou_N >= SURE_IOU
     miss_N = 1 - _by_size(supported_N.astype(np.float64), size_N, regular_N)
     missed_N = np.where(near_N < 0, -np.log(np.clip(miss_N, 0.005, 1)), 0.0)
@@ -130,18 +127,18 @@ def gather(
         ],
         axis=1,
     )
-    unknown = np.full(count, np.nan)
-    named = {
-        "support": np.where(partner_N >= 0, support_N, np.nan),
-        "support_iou": np.where(partner_N >= 0, compared.partner_iou_N, np.nan),
-        "rival": np.where(rival_N >= 0, rival_N_, np.nan),
-        "rival_iou": np.where(rival_N >= 0, compared.rival_iou_N, np.nan),
-        "deviation": np.where(near_N >= 0, np.exp(deviation_N), np.nan),
-        "miss_rate": np.where(near_N < 0, miss_N, np.nan),
-        "twin_iou": np.where(twin_N >= 0, twin_iou_N, np.nan),
-        "name_surprise": unknown if likelihoods is None else name_N,
-        "box_surprise": unknown if likelihoods is None else box_N,
+    for_readers: dict[str, tuple[Any, np.ndarray]] = {
+        "support": (partner_N >= 0, support_N),
+        "support_iou": (partner_N >= 0, compared.partner_iou_N),
+        "rival": (rival_N >= 0, rival_said_N),
+        "rival_iou": (rival_N >= 0, compared.rival_iou_N),
+        "deviation": (near_N >= 0, np.exp(deviation_N)),
+        "miss_rate": (near_N < 0, miss_N),
+        "twin_iou": (twin_N >= 0, twin_iou_N),
+        "name_surprise": (likelihoods is not None, name_N),
+        "box_surprise": (likelihoods is not None, box_N),
     }
+    named = {name: np.where(is_there_N, value_N, np.nan) for name, (is_there_N, value_N) in for_readers.items()}
     answers_d = np.nonzero((compared.partner_D < 0) & (compared.crowd_D < SURE_IOU))[0]
     figures_dF = _answer_figures(answers_d, detections, compared)
     return LabelEvidence(figures_NF, named, answers_d, figures_dF, twin_N)
@@ -226,5 +223,4 @@ def _by_size(value_N: np.ndarray, size_N: np.ndarray, used_N: np.ndarray, median
     else:
         level = [(float(value_N[part].sum()) + 1) / (len(part) + 2) for part in parts]
     at = [float(np.log(size_N[part]).mean()) for part in parts]
-    smoothed_N: np.ndarray = np.interp(np.log(np.maximum(size_N, 1e-9)), at, level)
-    return smoothed_N
+    return np.asarray(np.interp(np.log(np.maximum(size_N, 1e-9)), at, level))

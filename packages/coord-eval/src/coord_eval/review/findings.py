@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
+from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.boxes.sorting import places_in_images
 
 KINDS = {
     "renamed": "the object has another name",
@@ -64,16 +64,7 @@ class ReviewFinding:
     evidence: Mapping[str, float] = field(default_factory=dict)
 
 
-def places_in_images(image_N: np.ndarray) -> np.ndarray:
-    """Return the index of each label among those of its image, by which files name it.
-
-    Example:
-        >>> places_in_images(np.array([0, 0, 2, 0])).tolist()
-        [0, 1, 0, 2]
-    """
-    seen: Counter[int] = Counter()
-    places = []
-    for image in image_N.tolist():
-        places.append(seen[image])
-        seen[image] += 1
-    return np.array(places, np.int64)
+def rows_by_place(truth: GroundTruth) -> dict[tuple[int, int], int]:
+    """Return the row of each label by its image and its index among those of the image."""
+    places = places_in_images(truth.image_N).tolist()
+    return {key: n for n, key in enumerate(zip(truth.image_N.tolist(), places, strict=True))}

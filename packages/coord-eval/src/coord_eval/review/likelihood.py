@@ -19,9 +19,11 @@ from pydantic.dataclasses import dataclass
 
 from coord_codec.counts import counted
 from coord_codec.files import InputError, atomic_write, read_json_lines
+from coord_codec.layouts import LAYOUTS
 from coord_codec.records import validated
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.joining import IdIndex
+from coord_eval.review.findings import rows_by_place
 
 _FARTHEST = 0.02
 """Distance in fractions of the image from which on a record is about another box."""
@@ -121,23 +123,22 @@ def read_likelihoods(path: str | Path) -> list[LabelLikelihood]:
         InputError: if the file cannot be read, a value is out of its range, or two records are about one label
     """
     found: list[LabelLikelihood] = []
-    first: dict[tuple[int | str, int], int] = {}
+    lines: dict[tuple[int | str, int], int] = {}
     for number, record in read_json_lines(path):
         where = f"{path}, line {number}"
         item = validated(LabelLikelihood, record, where)
-        key = (item.image_id, item.object)
-        if key in first:
+        first = lines.setdefault((item.image_id, item.object), number)
+        if first != number:
             raise InputError(
                 f"{where}: a second record about object {item.object} of image {item.image_id!r}, the first is in line "
-                f"{first[key]}; keep one"
+                f"{first}; keep one"
             )
-        first[key] = number
         found.append(item)
     return found
 
 
 def surprises(
-    truth: GroundTruth, index_N: np.ndarray, records: Sequence[LabelLikelihood]
+    truth: GroundTruth, records: Sequence[LabelLikelihood]
 ) -> tuple[tuple[np.ndarray, np.ndarray], list[str]]:
     """Return how improbable the model finds the name and the box of each label, and notes.
 
@@ -148,7 +149,7 @@ def surprises(
         InputError: if a record is about a label that the ground truth does not have, or has with another name or box
     """
     index = IdIndex(truth)
-    rows = {key: n for n, key in enumerate(zip(truth.image_N.tolist(), index_N.tolist(), strict=True))}
+    rows = rows_by_place(truth)
     name_N, box_N = np.full(len(truth.image_N), np.nan), np.full(len(truth.image_N), np.nan)
     for record in records:
         image = index.by_id(record.image_id)
@@ -183,30 +184,21 @@ def goes_on(truth: GroundTruth, records: Sequence[LabelLikelihood]) -> np.ndarra
 
 
 def _check_same(truth: GroundTruth, n: int, record: LabelLikelihood, where: str) -> None:
-    name = truth.categories[truth.category_N[n]]
+    name, said = truth.categories[truth.category_N[n]], "and the ground truth has"
     if record.desc is not None and record.desc != name:
-        raise InputError(
-            f"{where}: it is about {record.desc!r}, and the ground truth has {name!r} there; judge it again"
-        )
+        raise InputError(f"{where}: it is about {record.desc!r}, {said} {name!r} there; judge it again")
     size = truth.sizes_I2[truth.image_N[n]]
     if record.bbox is not None and np.isfinite(size).all():
-        x, y, w, h = truth.boxes_N4[n]
-        own = np.array([x, y, x + w, y + h]) / np.tile(size, 2)
+        own = LAYOUTS["xywh"](truth.boxes_N4[n : n + 1])[0] / np.tile(size, 2)
         if len(record.bbox) != 4 or np.abs(own - record.bbox).max() > _FARTHEST:
-            raise InputError(
-                f"{where}: it is about the box {list(record.bbox)}, and the ground truth has {own.round(4).tolist()} "
-                "there; judge it again"
-            )
+            box = own.round(4).tolist()
+            raise InputError(f"{where}: it is about the box {list(record.bbox)}, {said} {box} there; judge it again")
 
 
 def _of_coordinates(record: LabelLikelihood) -> float | None:
-    if record.coord_window_mass:
-        values = [-_log_odds(mass) for mass in record.coord_window_mass]
-    elif record.coord_logprobs:
-        values = [-value for value in record.coord_logprobs]
-    else:
-        return None
-    return float(np.mean(sorted(values)[-2:]))
+    values = [-_log_odds(mass) for mass in record.coord_window_mass or ()]
+    values = values or [-value for value in record.coord_logprobs or ()]
+    return float(np.mean(sorted(values)[-2:])) if values else None
 
 
 def _log_odds(probability: float) -> float:

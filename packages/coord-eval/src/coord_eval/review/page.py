@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from coord_codec.counts import counted
+from coord_codec.layouts import LAYOUTS
 from coord_codec.pages import Card, Drawn, Gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
@@ -49,21 +51,14 @@ FIGURES = {
 
 
 def choices_of(finding: ReviewFinding, names: Sequence[str]) -> list[str]:
-    """Return the decisions that make sense for a suspicion.
-
-    Args:
-        finding: the suspicion
-        names: the names that a label may get
-    """
-    proposal = finding.proposal
-    known = proposal is not None and proposal.desc in names
+    """Return the decisions that make sense for a suspicion about a label that may get one of these names."""
+    said = finding.proposal
+    is_name = said is not None and said.desc in names
     if finding.label is None:
-        return ["keep", *(["add"] if known else []), "later"]
-    taken = []
-    if proposal is not None:
-        taken.append("box")
-        if known and proposal.desc != finding.label:
-            taken += ["name", "answer"]
+        return ["keep", "add", "later"] if is_name else ["keep", "later"]
+    taken = [] if said is None else ["box"]
+    if said is not None and is_name and said.desc != finding.label:
+        taken += ["name", "answer"]
     return ["keep", *taken, "delete", "later"]
 
 
@@ -74,15 +69,7 @@ def review_page(
     most: int = MOST_SHOWN,
     facts: Mapping[str, object] | None = None,
 ) -> str:
-    """Return the page as HTML.
-
-    Args:
-        review: the review
-        root: folder of the images, or a function from their names to their files; None for that of the ground truth
-        title: heading
-        most: most suspicions shown, the most probable ones
-        facts: what the page is about, shown below the heading besides the date
-    """
+    """Return the page as HTML; the arguments are those of `Review.write`."""
     shown = review.findings[:most]
     names = [*review.truth.categories, *review.detections.unknown]
     cards = Gallery(names, 2 * len(shown))
@@ -93,9 +80,12 @@ def review_page(
     expected = sum(item.probability for item in review.judged)
     alone = ", by answers alone" if review.rests_on["likelihoods"] is None else ""
     kinds = Counter(finding.kind for finding in review.findings)
-    rows = [(kind, KINDS[kind], kinds[kind], _expected(review, kind)) for kind in KINDS if kinds[kind]]
+    of_kind = dict.fromkeys(KINDS, 0.0)
+    for finding in review.findings:
+        of_kind[finding.kind] += finding.probability
+    rows = [(kind, KINDS[kind], kinds[kind], f"{of_kind[kind]:.1f}") for kind in KINDS if kinds[kind]]
     images = len({finding.image_id for finding in review.findings})
-    shown_cards = cards.html(kinds=_named(kinds), sorts=_SORTS)
+    shown_cards = cards.html(kinds={kind: kind for kind, *_ in rows}, sorts=_SORTS)
     parts = [
         tiles(
             [
@@ -125,14 +115,6 @@ def review_page(
 _SORTS = (("most probable", True), ("least probable", False), ("by image", False), ("smallest box", False))
 
 
-def _named(kinds: Counter[str]) -> dict[str, str]:
-    return {kind: kind for kind in KINDS if kinds[kind]}
-
-
-def _expected(review: JudgedLabels, kind: str) -> str:
-    return f"{sum(finding.probability for finding in review.findings if finding.kind == kind):.1f}"
-
-
 def _rests_on(review: JudgedLabels) -> list[tuple[str, str]]:
     rows = []
     for name, value in review.rests_on.items():
@@ -159,7 +141,6 @@ def _add_cards(
     cards: Gallery, review: JudgedLabels, findings: Sequence[ReviewFinding], root: ImageRoot | None
 ) -> list[str]:
     """Add a card for each suspicion; returns notes on images that are not shown."""
-    index = {image_id: i for i, image_id in enumerate(review.truth.image_ids)}
     number = {name: k for k, name in enumerate(cards.labels)}
 
     @lru_cache(maxsize=4)  # neighbours in the order of suspicions are often of one image
@@ -168,7 +149,7 @@ def _add_cards(
 
     without, unreadable = 0, set[int]()
     for finding in findings:
-        i = index[finding.image_id]
+        i = review.image_index[finding.image_id]
         without += cards.is_full
         picture = None if i in unreadable else picture_of(i)
         if picture is None:
@@ -183,21 +164,18 @@ def _add_cards(
         details = f"<details><summary>evidence</summary>{table(('', ''), [*figures, *shares])}</details>"
         record = safe(json.dumps({key: value for key, value in review.to_line(finding).items() if key != "evidence"}))
         choices = " ".join(choices_of(finding, review.truth.categories))
+        p = finding.probability
+        percent = "over 99 %" if p > 0.99 else f"{100 * p:.0f} %"
         case = (
             f'<div class="case" data-record="{record}" data-choices="{choices}">'
-            f'<p class="verdict"><b>{_percent(finding.probability)}</b> {safe(sentence(finding))}</p>'
+            f'<p class="verdict"><b>{percent}</b> {safe(sentence(finding))}</p>'
             f'<div class="pair">{drawing}</div><div class="choices"></div></div>'
         )
-        p = finding.probability
         cards.add(Card(case, shown_name(review.truth, i), details, tokens, (p, p, i, area)))
     lines = cards.notes
     if without:
         lines.append(f"{counted(without, 'suspicion')} without the image: the page would be larger than 25 MB")
     return lines
-
-
-def _percent(probability: float) -> str:
-    return "over 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
 def sentence(finding: ReviewFinding) -> str:
@@ -268,18 +246,12 @@ def _others(review: JudgedLabels, finding: ReviewFinding, i: int, size: tuple[fl
     drawn = []
     for place, n in enumerate(np.nonzero(truth.image_N == i)[0].tolist()):
         if place != finding.object:
-            x, y, w, h = truth.boxes_N4[n].tolist()
             name = truth.categories[truth.category_N[n]]
-            box = _relative((x, y, x + w, y + h), (0.0, 0.0), size)
+            box = _relative(LAYOUTS["xywh"](truth.boxes_N4[n : n + 1])[0], (0.0, 0.0), size)
             drawn.append(Drawn(name, box, "crowd", f"another label: {name}", _OTHER, named=False))
     return drawn
 
 
-def _relative(box: Box, origin: tuple[float, float], size: tuple[float, float]) -> Box:
-    x1, y1, x2, y2 = box
-    return (
-        (x1 - origin[0]) / size[0],
-        (y1 - origin[1]) / size[1],
-        (x2 - origin[0]) / size[0],
-        (y2 - origin[1]) / size[1],
-    )
+def _relative(box: ArrayLike, origin: tuple[float, float], size: tuple[float, float]) -> Box:
+    x1, y1, x2, y2 = ((np.reshape(box, (2, 2)) - origin) / size).ravel().tolist()
+    return x1, y1, x2, y2

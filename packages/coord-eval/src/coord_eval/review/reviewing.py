@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,16 @@ from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.boxes.sorting import places_in_images
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
-from coord_eval.intake.collecting import collect, collector_paused
+from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of_truth
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
-from coord_eval.review.findings import Box, Proposal, ReviewFinding, places_in_images
+from coord_eval.review.findings import Box, Proposal, ReviewFinding
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
 from coord_eval.review.planted import LEAST_LABELS, calibrated_on_planted_faults
 from coord_eval.review.probability import (
@@ -95,23 +95,15 @@ def review(
         >>> first.image_id, first.object, first.label, first.kind, first.proposal.desc
         (7, 0, 'dog', 'renamed', 'cat')
     """
-    # Settings
     if not 0 <= least <= 1:
         raise InputError(f"least: expected a probability in [0, 1], found {least!r}")
-
-    # Reading
     truth = load_ground_truth(ground_truth)
-    loaded = load_predictions(predictions)
-    collected = collect(truth, loaded, answers, labels, score_source)
-    detections = collected.detections
+    collected = collect(truth, load_predictions(predictions), answers, labels, score_source)
     digest = digest_of_truth(truth)
     notes = [*truth.notes, *collected.notes]
     if likelihoods is None and 0 < len(collected.answers) < len(truth):
-        asked_N = np.isin(truth.image_N, list(collected.answers))
-        truth = truth.take(asked_N)
-        notes = [note for note in notes if UNANSWERED not in note]
-        labels_of = counted(int((~asked_N).sum()), "label is", "labels are")
-        notes.append(f"{collected.join.unanswered}: their {labels_of} not judged")
+        truth, notes = _of_asked_images(truth, collected, notes)
+    detections = collected.detections
     if calibration is not None:
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
         detections, note = fitted.applied(detections, collected.score_source, {})
@@ -119,30 +111,18 @@ def review(
     if truth.drawn:
         notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")
     notes += _on_answers(truth, detections)
-    index_N = places_in_images(truth.image_N)
     records = read_likelihoods(likelihoods) if isinstance(likelihoods, (str, Path)) else likelihoods
     surprise = None
     if records is not None:
-        surprise, told = surprises(truth, index_N, records)
+        surprise, told = surprises(truth, records)
         notes += told
-
-    # Evidence and probabilities
-    judged_N = ~truth.crowd_N
     compared = compare(truth, detections, calibration is not None)
-    notes += _on_agreement((compared.partner_iou_N >= SURE_IOU)[judged_N]) if len(detections) else []
-    spread_D4 = collected.spread_D4
-    evidence = gather(truth, detections, compared, spread_D4, surprise)
-    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
-    found = probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, surprise is not None, goes_on_d)
-    planted = 0
+    notes += _on_agreement((compared.partner_iou_N >= SURE_IOU)[~truth.crowd_N]) if len(detections) else []
+    evidence = gather(truth, detections, compared, collected.spread_D4, surprise)
+    found, planted = _probabilities(truth, detections, evidence, records, collected.spread_D4, calibration is not None)
+    judgement = _Judgement(truth, collected.detections, compared, evidence, found)
     if records is None and len(detections):
-        log_odds_of = partial(_log_odds, detections=detections, calibrated=calibration is not None, spread_D4=spread_D4)
-        own_N = log_odds_without_likelihoods(evidence.figures_NF)
-        if calibrated := calibrated_on_planted_faults(truth, own_N, log_odds_of):
-            wrong_N, planted = calibrated
-            found = with_probability(found, wrong_N, judged_N)
-        notes.append(_by_answers_alone(compared, found, judged_N, planted))
-    builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
+        notes.append(judgement.by_answers_alone(planted))
     if crowds := int(truth.crowd_N.sum()):
         notes.append(f"{counted(crowds, 'crowd region is', 'crowd regions are')} not judged")
     rests_on: dict[str, Any] = {
@@ -152,22 +132,48 @@ def review(
         "likelihoods": None if records is None else digest_of([item.to_dict() for item in records]),
         "score_source": collected.score_source,
         "calibrated": calibration is not None,
-        "spreads": spread_D4 is not None,
+        "spreads": collected.spread_D4 is not None,
         "planted_faults": planted,
         "least": float(least),
         "rates": found.rates,
     }
-    return Review(
-        tuple(builder.findings(least)), tuple(builder.judged()), tuple(notes), rests_on, truth, collected.detections
-    )
+    suspicions, judged = judgement.suspicions(least), judgement.judged()
+    return Review(tuple(suspicions), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
 
 
-def _log_odds(
-    labels: GroundTruth, detections: Detections, calibrated: bool, spread_D4: np.ndarray | None
-) -> np.ndarray:
-    """Return the log-odds that labels are wrong by answers alone."""
-    evidence = gather(labels, detections, compare(labels, detections, calibrated), spread_D4, None)
-    return log_odds_without_likelihoods(evidence.figures_NF)
+def _of_asked_images(truth: GroundTruth, collected: Collected, notes: Sequence[str]) -> tuple[GroundTruth, list[str]]:
+    """Return the labels of images of which the predictions have a record, and the notes with one on the others."""
+    asked_N = np.isin(truth.image_N, list(collected.answers))
+    labels = counted(int((~asked_N).sum()), "label is", "labels are")
+    kept = [note for note in notes if UNANSWERED not in note]
+    return truth.take(asked_N), [*kept, f"{collected.join.unanswered}: their {labels} not judged"]
+
+
+def _probabilities(
+    truth: GroundTruth,
+    detections: Detections,
+    evidence: LabelEvidence,
+    records: Sequence[LabelLikelihood] | None,
+    spread_D4: np.ndarray | None,
+    calibrated: bool,
+) -> tuple[Probabilities, int]:
+    """Return the probabilities of all faults, and the number of planted faults that they rest on."""
+    judged_N = ~truth.crowd_N
+    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
+    found = probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, records is not None, goes_on_d)
+    if records is not None or not len(detections):
+        return found, 0
+
+    def log_odds_of(labels: GroundTruth) -> np.ndarray:
+        spoilt = gather(labels, detections, compare(labels, detections, calibrated), spread_D4, None)
+        return log_odds_without_likelihoods(spoilt.figures_NF)
+
+    own_N = log_odds_without_likelihoods(evidence.figures_NF)
+    fitted = calibrated_on_planted_faults(truth, own_N, log_odds_of)
+    if fitted is None:
+        return found, 0
+    wrong_N, planted = fitted
+    return with_probability(found, wrong_N, judged_N), planted
 
 
 def _on_answers(truth: GroundTruth, detections: Detections) -> list[str]:
@@ -194,110 +200,96 @@ def _on_agreement(agreed_N: np.ndarray) -> list[str]:
     ]
 
 
-def _by_answers_alone(compared: Compared, found: Probabilities, judged_N: np.ndarray, planted: int) -> str:
-    """Return what the number of labels that are expected to be wrong rests on, where nobody asked about the labels."""
-    unanswered_N = (compared.partner_N < 0) & (compared.rival_N < 0) & judged_N
-    wrong_N = found.kind_NK.sum(axis=1)
-    expected, of_unanswered = float(wrong_N.sum()), float(wrong_N[unanswered_N].sum())
-    labels = counted(int(unanswered_N.sum()), "label")
-    fitted = (
-        f"the figure rests on {counted(planted, 'fault')} planted into one half of these labels at a time, by which "
-        "the other half is judged"
-        if planted
-        else f"the figure rests on simulated models, since faults are planted only into {LEAST_LABELS} labels or more"
-    )
-    return (
-        f"these labels are judged by answers alone: of the {expected:.1f} that are expected to be wrong "
-        f"{of_unanswered:.1f} are among {labels} that no answer is near, and an object "
-        "that the model misses looks the same; only likelihoods of the labels tell them apart (the trainer's command "
-        f"review, uv run apps/trainer review MODEL ANNOTATIONS, computes them); {fitted}"
-    )
+@dataclass(eq=False)
+class _Judgement:
+    """The probabilities of all labels and answers, of which it makes records."""
 
+    truth: GroundTruth
+    detections: Detections
+    compared: Compared
+    evidence: LabelEvidence
+    found: Probabilities
 
-class _Builder:
-    """Makes records of arrays."""
-
-    def __init__(
-        self,
-        truth: GroundTruth,
-        detections: Detections,
-        compared: Compared,
-        evidence: LabelEvidence,
-        found: Probabilities,
-        index_N: np.ndarray,
-    ) -> None:
-        self._truth, self._detections, self._compared = truth, detections, compared
-        self._evidence, self._found, self._index_N = evidence, found, index_N
-        self._names = [*truth.categories, *detections.unknown]
-        self._wrong_N = found.kind_NK.sum(axis=1)
-        self._kind_N = found.kind_NK.argmax(axis=1)
+    def __post_init__(self) -> None:
+        self._wrong_N = self.found.kind_NK.sum(axis=1)
+        self._kinds = [LABEL_KINDS[k] for k in self.found.kind_NK.argmax(axis=1).tolist()]
+        self._places = places_in_images(self.truth.image_N).tolist()
 
     def judged(self) -> list[ReviewFinding]:
         """Return every label in the order of the ground truth."""
-        return [self._of_label(n) for n in np.nonzero(~self._truth.crowd_N)[0].tolist()]
+        return [self._of_label(n) for n in np.nonzero(~self.truth.crowd_N)[0].tolist()]
 
-    def findings(self, least: float) -> list[ReviewFinding]:
+    def suspicions(self, least: float) -> list[ReviewFinding]:
         """Return the suspicions by descending probability.
 
         An answer that contradicts a label shows a missing one only where that is more probable.
         """
-        truth, found = self._truth, self._found
-        wrong = np.nonzero((self._wrong_N >= least) & ~truth.crowd_N)[0].tolist()
+        wrong = np.nonzero((self._wrong_N >= least) & ~self.truth.crowd_N)[0].tolist()
         findings = [replace(self._of_label(n), evidence=self._figures(n)) for n in wrong]
         told = {self._answer(n): float(self._wrong_N[n]) for n in wrong}
-        for place, d in enumerate(self._evidence.answers_d.tolist()):
-            if found.missing_d[place] >= max(least, told.get(d, 0.0)):
+        for place, d in enumerate(self.evidence.answers_d.tolist()):
+            if self.found.missing_d[place] >= max(least, told.get(d, 0.0)):
                 findings.append(self._of_answer(place, d))
         return sorted(findings, key=lambda item: -item.probability)
 
+    def by_answers_alone(self, planted: int) -> str:
+        """Return what the number of labels expected to be wrong rests on, where nobody asked about the labels."""
+        unanswered_N = (self.compared.partner_N < 0) & (self.compared.rival_N < 0) & ~self.truth.crowd_N
+        expected, of_unanswered = float(self._wrong_N.sum()), float(self._wrong_N[unanswered_N].sum())
+        labels = counted(int(unanswered_N.sum()), "label")
+        rests_on = f"simulated models, since faults are planted only into {LEAST_LABELS} labels or more"
+        if planted:
+            faults = counted(planted, "fault")
+            rests_on = f"{faults} planted into one half of these labels at a time, by which the other half is judged"
+        return (
+            f"these labels are judged by answers alone: of the {expected:.1f} that are expected to be wrong "
+            f"{of_unanswered:.1f} are among {labels} that no answer is near, and an object that the model misses "
+            "looks the same; only likelihoods of the labels tell them apart (the trainer's command review, uv run "
+            f"apps/trainer review MODEL ANNOTATIONS, computes them); the figure rests on {rests_on}"
+        )
+
     def _answer(self, n: int) -> int:
         """Return the answer that speaks for the fault of a label: by its kind the rival, the partner or none."""
-        kind = LABEL_KINDS[self._kind_N[n]]
-        partner, rival = int(self._compared.partner_N[n]), int(self._compared.rival_N[n])
-        return {"renamed": rival, "mixed": rival, "moved": partner}.get(kind, -1)
+        partner, rival = int(self.compared.partner_N[n]), int(self.compared.rival_N[n])
+        return {"renamed": rival, "mixed": rival, "moved": partner}.get(self._kinds[n], -1)
 
-    def _rank(self, d: int) -> int | None:
-        return None if d < 0 else int(self._detections.rank_D[d])
-
-    def _proposal(self, d: int) -> Proposal | None:
-        if d < 0:
-            return None
-        name = self._names[self._detections.category_D[d]]
-        return Proposal(name, _corners(self._detections.boxes_D4[d]), float(self._detections.scores_D[d]))
+    def _finding(self, image: int, d: int, **fields: Any) -> ReviewFinding:
+        """Return a finding with the rank of the answer that speaks for it, -1 for none, and what it proposes."""
+        answer = proposal = None
+        if d >= 0:
+            of = self.detections
+            label, box = of.table.labels[of.category_D[d]], _corners(of.boxes_D4[d])
+            answer, proposal = int(of.rank_D[d]), Proposal(label, box, float(of.scores_D[d]))
+        image_id, name = self.truth.image_ids[image], self.truth.file_names[image]
+        return ReviewFinding(image_id=image_id, image=name, answer=answer, proposal=proposal, **fields)
 
     def _of_label(self, n: int) -> ReviewFinding:
-        truth, image, d = self._truth, int(self._truth.image_N[n]), self._answer(n)
-        return ReviewFinding(
-            image_id=truth.image_ids[image],
-            image=truth.file_names[image],
-            object=int(self._index_N[n]),
-            answer=self._rank(d),
-            kind=LABEL_KINDS[self._kind_N[n]],
+        return self._finding(
+            int(self.truth.image_N[n]),
+            self._answer(n),
+            object=self._places[n],
+            kind=self._kinds[n],
             probability=float(self._wrong_N[n]),
-            label=truth.categories[truth.category_N[n]],
-            box_xyxy=_corners(truth.boxes_N4[n]),
-            proposal=self._proposal(d),
+            label=self.truth.categories[self.truth.category_N[n]],
+            box_xyxy=_corners(self.truth.boxes_N4[n]),
         )
 
     def _figures(self, n: int) -> dict[str, float]:
-        figures = {name: float(values[n]) for name, values in self._evidence.named_N.items()}
-        shares = zip(LABEL_KINDS, self._found.kind_NK[n].tolist(), strict=True)
+        figures = {name: float(values[n]) for name, values in self.evidence.named_N.items()}
         known = {name: value for name, value in figures.items() if math.isfinite(value)}
+        shares = zip(LABEL_KINDS, self.found.kind_NK[n].tolist(), strict=True)
         return known | {f"p_{kind}": share for kind, share in shares}
 
     def _of_answer(self, place: int, d: int) -> ReviewFinding:
-        truth, image = self._truth, int(self._detections.image_D[d])
-        figures = {"confidence": float(self._compared.confidence_D[d]), "unmatched": self._compared.unmatched}
-        return ReviewFinding(
-            image_id=truth.image_ids[image],
-            image=truth.file_names[image],
+        figures = {"confidence": float(self.compared.confidence_D[d]), "unmatched": self.compared.unmatched}
+        return self._finding(
+            int(self.detections.image_D[d]),
+            d,
             object=None,
-            answer=self._rank(d),
             kind="missing",
-            probability=float(self._found.missing_d[place]),
+            probability=float(self.found.missing_d[place]),
             label=None,
             box_xyxy=None,
-            proposal=self._proposal(d),
             evidence=figures,
         )
 

@@ -7,6 +7,7 @@ from glob import glob
 from pathlib import Path
 
 from coord_codec import InputError
+from coord_trainer.answers.served.request import Request
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, load_run_config
 
@@ -16,16 +17,12 @@ _MODEL_SETTINGS = (
     r"|plugins|data\.class_prompt"
 )
 _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
+_LONGEST_REQUEST = 86400
 _SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 
 
 def read_settings(file: Path | None, settings: Sequence[str], endpoint: bool = False) -> RunConfig:
     """Return the configuration of a file and of words of the command line, which have an effect on answers.
-
-    Args:
-        file: the configuration, if any
-        settings: words of the command line
-        endpoint: whether a server generates the answers
 
     Raises:
         InputError: if a word exists but has no effect, or is no setting
@@ -47,23 +44,18 @@ def read_settings(file: Path | None, settings: Sequence[str], endpoint: bool = F
     return config
 
 
-def check_options(sources: Sequence[str], endpoint: bool, served: Sequence[str]) -> None:
-    """Refuse a call without images, and options that have no effect.
-
-    Args:
-        sources: arguments that name images
-        endpoint: whether a server generates the answers
-        served: the options that were given and are about a server
-
-    Raises:
-        InputError: if there is such an option
-    """
-    if not endpoint and served:
-        name = served[0]
-        hint = "; in this process evaluation.decoding.grammar=markers decodes under one" if name == "--grammar" else ""
-        raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
-    if not sources:
+def check_request(request: Request) -> None:
+    """Raise `InputError` for a request without images, and for options about a server without one."""
+    served = {"--model": request.served_name, "--concurrency": request.concurrency, "--timeout": request.timeout}
+    for name, value in (served | {"--grammar": request.grammar}).items():
+        if value is not None and not request.endpoints:
+            grammar = "; in this process evaluation.decoding.grammar=markers decodes under one"
+            hint = grammar if name == "--grammar" else ""
+            raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
+    if not request.sources:
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
+    if request.timeout is not None and not request.timeout <= _LONGEST_REQUEST:  # also refuses nan
+        raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {request.timeout}")
 
 
 def as_setting(views: Sequence[str] | None, speed: str | None = None) -> list[str]:

@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """The images that a model was trained on, as far as its run folder tells.
-
-    Attributes:
-        paths: resolved paths of their files
-        unknown: why they are not, or not all, known; empty if they are
-    """
+    """The files that a model was trained on, as far as its run folder tells, and why not all are known."""
 
     paths: frozenset[Path]
     unknown: str = ""
@@ -113,11 +108,7 @@ def trained_images(folder: Path) -> Seen:
 
 
 def refuse_trained_images(sources: Sources, seen: Seen) -> None:
-    """Refuse images that are among those of the training; print if that is not known.
-
-    Raises:
-        InputError: if there are any; on them a model is surer and more often right than on others
-    """
+    """Raise `InputError` for images of the training, of which a model is surer; print if none are known."""
     if trained := trained_among(sources, seen):
         raise InputError(
             f"{counted(len(trained), 'image')} of {len(sources.images)} are among those that the model was trained on, "

@@ -36,7 +36,11 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
         urls = tuple(dict.fromkeys(map(checked_url, request.endpoints)))
         if not request.served_name:
             raise InputError("--endpoint: name the model as the server calls it with --model")
-        served = {"grammar": request.server, "concurrency": request.concurrency, "timeout": request.timeout}
+        served = {
+            "grammar": request.grammar,
+            "concurrency": request.concurrency or 8 * len(request.endpoints),
+            "timeout": request.timeout or 300.0,
+        }
         named = request.served_name
         detector = open_served(urls, named, request.model, config, request.labels, sources.labels, **served)
     else:
@@ -45,7 +49,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
-    settings = session_settings(detector, request.server)
+    settings = session_settings(detector, request.grammar)
     batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
         if is_first():

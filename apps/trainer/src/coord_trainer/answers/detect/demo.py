@@ -16,11 +16,7 @@ from coord_trainer.views.registry import VIEWS
 
 
 def build_demo(detector: Detector) -> Any:
-    """Return the page as `gradio.Blocks`; it loads nothing from other hosts.
-
-    Raises:
-        InputError: if gradio is not installed
-    """
+    """Return the page as `gradio.Blocks`, which have to be installed; it loads nothing from other hosts."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
     try:
         import gradio as gr
@@ -89,11 +85,7 @@ def launch_demo(page: Any, **options: Any) -> None:
 
 
 def serve_demo(detector: Detector, host: str, port: int) -> None:
-    """Serve the page until Ctrl-C.
-
-    Raises:
-        InputError: if the server cannot listen on that address and port
-    """
+    """Serve the page until Ctrl-C; an `InputError` if the server cannot listen on that address and port."""
     try:
         with socket.create_server((host, port)):
             pass

@@ -23,7 +23,7 @@ from coord_trainer.answers.image_input import check_image, open_image
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.answers.records import ImageSource, prediction_records
 from coord_trainer.answers.served.served_model import open_served
-from coord_trainer.config.run_config import RunConfig, load_run_config
+from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
 from coord_trainer.console import say
 from coord_trainer.environment import set_environment
 from coord_trainer.model.card import memorised_note, read_card
@@ -97,7 +97,12 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
         if settings and config is not None:
             raise InputError("settings: config is given as well; put all of them into one")
         config = config or load_run_config(None, list(settings), trains=False)
-        threshold = {"min_score": min_score, "precision": precision, "recall": recall}
+        asked = {"views": _words(views)} if views else {}
+        asked |= {"speed": speed} if speed is not None else {}
+        if asked:
+            values = config.model_dump(mode="json", exclude_unset=True)
+            values["evaluation"] = values.get("evaluation", {}) | asked
+            config = check_run_config(values, "Detector", trains=False)
         if isinstance(model, AnsweringModel):
             ready = model
         elif urls := _urls(model):
@@ -106,14 +111,12 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             place = Path(folder) if folder is not None else None
             served = {"grammar": grammar, "concurrency": concurrency, "timeout": timeout, "calibrated": calibrated}
             ready = open_served(urls, name, place, config, labels, names, **served)
-            ready = ready.asking(views=_words(views)) if views else ready
         else:
             for argument, value in (("name", name), ("folder", folder), ("grammar", grammar)):
                 if value is not None:
                     raise InputError(f"{argument}: it is about a server, and {model} is none; give its URL first")
-            asked = {"views": views, "speed": speed, "calibrated": calibrated}
-            ready = AnsweringModel.load(model, config, names, labels, **asked)
-        self.model = ready.with_threshold(**threshold)
+            ready = AnsweringModel.load(model, config, names, labels, calibrated=calibrated)
+        self.model = ready.with_threshold(min_score=min_score, precision=precision, recall=recall)
         card = read_card(ready.folder) if ready.folder is not None else None
         names = sorted(names) if isinstance(names, set | frozenset) else names
         self._ids = ClassIds(names or (card.names if card is not None else ready.names))

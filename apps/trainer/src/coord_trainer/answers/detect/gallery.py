@@ -34,11 +34,7 @@ def draw_answers(
 ) -> Path:
     """Write `drawn/` and index.html into the output folder; returns the page.
 
-    Args:
-        answered: the answers
-        sources: their images
-        facts: what the page is about, such as the name of the model, shown below the heading
-        remarks: what became of the boxes, such as the threshold below which they are left out
+    Below its heading are `facts`, such as the name of the model, and `remarks`: what became of the boxes.
     """
     paths = {source.name: source.path for source in sources.images}
     records = [record for record in answered.records if "objects" in record]

@@ -27,14 +27,10 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Sources:
-    """All images to answer.
+    """All images to answer, sorted by name, relative to `root`, with annotations to score against.
 
-    Attributes:
-        root: the folder that names are relative to
-        images: the images, sorted by name
-        truth: annotations to score the answers against, or None
-        notes: messages about files and records that were left out
-        labels: the labels of all annotations, also of images that `first` leaves out
+    `notes` are about files and records that were left out, `labels` those of all annotations, also of images
+    that `first` leaves out.
     """
 
     root: Path
@@ -57,11 +53,8 @@ def find_sources(
 ) -> Sources:
     """Find the images that the arguments of the command line name.
 
-    Args:
-        words: folders (searched recursively), image files, patterns such as `photos/*.jpg`, or one annotation file
-        images: the folder of the images of an annotation file
-        geometry: the shape of the annotated objects to score against
-        strict: whether a bad record of the annotations is an error
+    `words` are folders (searched recursively), image files, patterns such as `photos/*.jpg`, or one
+    annotation file, whose images lie in `images` and whose objects are to have the `geometry`.
 
     Raises:
         InputError: if an argument matches nothing, or no image is found

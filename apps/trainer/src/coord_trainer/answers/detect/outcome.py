@@ -24,11 +24,7 @@ from coord_trainer.model.card import memorised_note
 
 
 def report_answers(request: Request, detector: AnsweringModel, sources: Sources, answered: Answered) -> None:
-    """Print what was answered, write exports, page and COCO results, and score the answers to annotated images.
-
-    Raises:
-        RunError: no image could be answered.
-    """
+    """Print what was answered, if anything was, write exports, page and results, and score the answers."""
     good = [record for record in answered.records if "objects" in record]
     uses_tokens = detector.reading["boxes"] == "tokens"
     plain = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
@@ -173,7 +169,7 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
 
 def _report_outside_grammar(request: Request, detector: AnsweringModel, records: Sequence[Mapping[str, Any]]) -> None:
     """Print how many complete answers the grammar that was sent to the server does not allow."""
-    if request.server is None or request.model is None:
+    if request.grammar is None or request.model is None:
         return
     from coord_trainer.answers.grammar.served import answer_form, answer_pattern
 
@@ -185,7 +181,7 @@ def _report_outside_grammar(request: Request, detector: AnsweringModel, records:
         first = outside[0]
         say(
             f"  {len(outside):,} of {counted(len(complete), 'answer')} are not what the grammar allows that was sent: "
-            f"the server ignores it (--grammar {request.server}; docs/guides/gpu.md says which servers obey); the "
+            f"the server ignores it (--grammar {request.grammar}; docs/guides/gpu.md says which servers obey); the "
             f"first, {first['image']}: {first['text'][:80]!a}"
         )
 

@@ -36,13 +36,7 @@ _MADE_ANEW = (RESULTS, BOXES_FILE, DRAWN, PAGE, *SCORED)
 
 @dataclass(frozen=True)
 class Answered:
-    """The result of a session.
-
-    Attributes:
-        folder: the output folder
-        records: a record for each image in the order of the sources; failures have `finish_reason` "error"
-        new: number of images answered by this call
-    """
+    """The result of a session: a record for each image in the order of the sources, `new` ones among them."""
 
     folder: Path
     records: tuple[Record, ...]
@@ -66,13 +60,8 @@ def answer_sources(
 ) -> Iterator[Answered]:
     """Answer every image that has no answer in `folder` yet, and lock the folder until the block ends.
 
-    Args:
-        detector: the model
-        sources: the images
-        folder: the output folder, created if missing; it may hold only the output of earlier calls
-        settings: the settings that answers depend on, written to session.json
-        batch: images in a batch
-        force: whether to discard the answers of earlier calls
+    `settings`, which answers depend on, are written to session.json; `force` discards the answers of earlier
+    calls.
 
     Raises:
         InputError: if the folder holds other files, or answers under other settings, or another process writes to it

@@ -21,12 +21,7 @@ _PART = ".written.part"
 
 
 def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """Replace a tracked file or folder, and return its path.
-
-    Args:
-        folder: the output folder
-        make: writes the file or folder into the folder of its argument, and returns its path
-    """
+    """Replace a tracked file or folder, which `make` writes into the folder it is given; returns its path."""
     part = folder / _PART
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
@@ -44,14 +39,11 @@ def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
 def write_export(
     name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None, image_prefix: str = ""
 ) -> Path:
-    """Write records in the format of a labelling tool; returns the file or folder.
+    """Write records in one of `EXPORTS`, forms of labelling tools; returns the file or folder.
 
-    Args:
-        name: one of `EXPORTS`
-        records: records of predictions.jsonl; those without `objects` are left out
-        folder: the output folder; an earlier export that a user has changed is moved aside
-        categories: category ids by label for the COCO export
-        image_prefix: what stands before the path of each image in tasks of Label Studio
+    An earlier export that a user has changed is moved aside; records without `objects` are left out. COCO has
+    the ids of `categories`, by label; in tasks of Label Studio `image_prefix` stands before the path of each
+    image.
     """
     answered = [record for record in records if "objects" in record]
     own = {

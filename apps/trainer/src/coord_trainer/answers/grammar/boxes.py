@@ -39,13 +39,10 @@ def shared_length(tokens: Sequence[int], others: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class BoxRules:
-    """Enforces the order of coordinates (of boxes x1 < x2 and y1 < y2), and no two objects of equal name and shape.
+    """Enforces the order of coordinates (x1 < x2 and y1 < y2), and no two objects of equal name and shape.
 
-    Args:
-        vocab: the coordinate tokens
-        name_of: returns the name in the tokens between two shapes, as a hashable key
-        geometry: of the objects
-        closing_id: the token after a shape; required if shapes can differ in their number of coordinates
+    `name_of` returns the name in the tokens between two shapes, as a hashable key. `closing_id`, the token
+    after a shape, is required if shapes can differ in their number of coordinates.
     """
 
     vocab: CoordVocab
@@ -84,12 +81,7 @@ class BoxRules:
         return PartialAnswer(shapes, state.count + 1)
 
     def restrict(self, allowed_NV: torch.Tensor, states: Mapping[int, PartialAnswer]) -> None:
-        """Remove from `allowed_NV` [N, V] the coordinates and ends of shapes that the partial answers rule out.
-
-        Args:
-            allowed_NV: which tokens may come next, on any device; changed in place
-            states: partial answers of the rows in which a coordinate may come next
-        """
+        """Remove from `allowed_NV` [N, V], in place, what the partial answers rule out."""
         if not states:
             return
         coord = slice(self.vocab.ids.start, self.vocab.ids.stop)

@@ -146,12 +146,7 @@ class CoordGrammar(LogitsProcessor):
         )
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Return scores [B, V] with -inf at every token that the grammar rules out.
-
-        Args:
-            input_ids: prompt and answer so far, [B, T]
-            scores: logits of the next token, [B, V]
-        """
+        """Return scores [B, V] of the next token with -inf at every token that the grammar rules out."""
         generated = input_ids.shape[1] - self._prompt_length
         if generated < 0:
             raise ValueError(
@@ -163,11 +158,8 @@ class CoordGrammar(LogitsProcessor):
     def allowed(self, answers: Sequence[tuple[int, list[int]]], size: int, device: torch.device) -> torch.Tensor:
         """Return which tokens may follow answers of any lengths, as a boolean mask [N, V].
 
-        Args:
-            answers: number and token ids so far of each; what an answer has in common with the one last given for its
-                number costs nothing
-            size: of the vocabulary
-            device: where the mask is made, of what the tokens read here say, without waiting
+        `answers` are number and token ids so far of each; what an answer has in common with the one last
+        given for its number costs nothing.
         """
         masks, names, in_shapes = [], [], {}
         for place, (row, answer) in enumerate(answers):

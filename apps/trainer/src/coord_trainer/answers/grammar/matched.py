@@ -14,16 +14,11 @@ from coord_trainer.answers.grammar.served import AnswerForm, lark_grammar
 
 
 class MatchedGrammar(LogitsProcessor):
-    """Allows the tokens that the grammar of `lark_grammar` allows, and no second object with the same name and shape.
+    """Allows the tokens that the grammar of `lark_grammar` allows, and no object twice.
 
-    A polygon in JSON can still be generated twice, since no single token ends every polygon.
-
-    Unlike `CoordGrammar` it enforces no length limit; the number of objects bounds the answer.
-
-    Args:
-        tokenizer: a fast one
-        form: how answers are written
-        prompt_length: tokens in front of the answer (the padded prompt's length)
+    A polygon in JSON can still be generated twice, since no single token ends every polygon. Unlike
+    `CoordGrammar` it enforces no length limit; the number of objects bounds the answer. It takes a fast
+    tokenizer.
     """
 
     def __init__(self, tokenizer: Any, form: AnswerForm, *, prompt_length: int) -> None:

@@ -30,12 +30,7 @@ _CORNERS = (None, None, 0, 1)
 class AnswerForm:
     """The form of answers in the ids of a tokenizer.
 
-    Attributes:
-        vocab: the coordinate tokens
-        marker_ids: two or four; None for JSON
-        names: the only allowed descriptions; None for any of up to 64 characters
-        max_objects: the most objects of an answer
-        geometry: of the objects
+    JSON has no `marker_ids`; without `names` a description has up to 64 characters.
     """
 
     vocab: CoordVocab
@@ -152,10 +147,6 @@ def _quoted(text: str) -> str:
 def answer_pattern(form: AnswerForm, markers: str) -> re.Pattern[str]:
     """Return the pattern of texts that both grammars allow, up to the order of the corners of boxes.
 
-    Args:
-        form: of the answers
-        markers: name of the marker family; ignored for JSON
-
     Example:
         >>> form = AnswerForm(CoordVocab(100), (1, 2), ("cat",), max_objects=2)
         >>> cat = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
@@ -188,12 +179,7 @@ guidance`, SGLang with its default backend, xgrammar."""
 
 
 def answer_form(folder: Path, config: RunConfig, names: Sequence[str]) -> AnswerForm:
-    """Return the form of a model's answers.
-
-    Args:
-        folder: the folder of the model, or of another one with its tokenizer
-        config: how the model was trained
-        names: the only allowed descriptions; empty for any
+    """Return the form of a model's answers in the ids of the tokenizer in `folder`; no `names` allow any.
 
     Raises:
         InputError: the folder has no readable tokenizer, the tokenizer lacks a coordinate token or a marker, or the

@@ -216,11 +216,7 @@ def _without_end_of_prompt(text: str, steps: Sequence[Any]) -> str:
 
 
 def checked_url(url: str) -> str:
-    """Return the URL of an API unchanged.
-
-    Raises:
-        InputError: if it is not a URL of an HTTP server
-    """
+    """Return the URL of an API unchanged; an `InputError` if it is none of an HTTP server."""
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -232,11 +228,7 @@ def checked_url(url: str) -> str:
 
 
 def check_key() -> None:
-    """Check the API key in the environment.
-
-    Raises:
-        InputError: if it cannot be sent in an HTTP header
-    """
+    """Raise `InputError` if the API key in the environment cannot be sent in an HTTP header."""
     key = os.environ.get(_KEY, "")
     if not (key.isascii() and key.isprintable()):
         raise InputError(f"{_KEY}: expected printable ASCII characters, found others; is there a line break in it?")

@@ -1,48 +1,65 @@
-"""The arguments of `predict`."""
+"""What `predict` is asked: a record whose fields state the options of the command line, each once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Option
+
+Form = StrEnum("Form", ["labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat"])
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of the command line.
+    """What `predict` is asked.
 
     Attributes:
         model: the folder of a model; None if the model of an endpoint has no folder here
         sources: arguments that name images or annotations, which may be addresses
-        out: the output folder
-        images: the folder of the images that the annotations name, or its address
-        endpoints: URLs of servers of the model, none to answer in this process
-        served_name: what each server calls the model
-        concurrency: number of concurrent requests to all servers together
-        timeout: seconds that one request may take
-        exports: export formats to write as well
-        image_prefix: what stands before the path of each image in tasks of Label Studio
-        labels: the only labels allowed in answers; empty for no limit
-        server: `vllm` or `sglang`, whose request fields for a grammar are used; None for no grammar
-        force: whether to discard earlier answers
-        draw: whether to draw the images
         strict: whether a bad record of the annotations is an error
         threshold: `min_score`, `precision` and `recall`, of which at most one is not None
     """
 
     model: Path | None
     sources: tuple[str, ...]
-    out: Path
-    images: str | None = None
-    endpoints: tuple[str, ...] = ()
-    served_name: str | None = None
-    concurrency: int = 8
-    timeout: float = 300.0
-    exports: tuple[str, ...] = ()
-    image_prefix: str = ""
-    labels: tuple[str, ...] = ()
-    server: str | None = None
-    force: bool = False
-    draw: bool = True
+    out: Annotated[Path, Option("--out", help="The folder of the answers; a second call continues it.")]
+    images: Annotated[
+        str | None, Option(metavar="PATH", help="The folder of the images of annotations, or its address.")
+    ] = None
+    endpoints: Annotated[
+        list[str],
+        Option(
+            "--endpoint",
+            metavar="URL",
+            help="Use an OpenAI-compatible server, for example http://localhost:8000/v1; repeated, several servers of "
+            "the model share the images.",
+        ),
+    ] = ()
+    served_name: Annotated[
+        str | None, Option("--model", "--name", help="The model's name on the server of --endpoint.")
+    ] = None
+    concurrency: Annotated[
+        int | None, Option(min=1, help="Number of concurrent requests; 8 for each server if not given.")
+    ] = None
+    timeout: Annotated[float | None, Option(min=1, help="Time limit of a request in seconds; 300 if not given.")] = None
+    exports: Annotated[
+        list[Form], Option("--export", help="Also write annotations for a labelling tool; may be repeated.")
+    ] = ()
+    image_prefix: Annotated[
+        str, Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
+    ] = ""
+    labels: Annotated[
+        list[str], Option("--label", help="An allowed label; all others are excluded; may be repeated.")
+    ] = ()
+    grammar: Annotated[
+        Literal["vllm", "sglang"] | None,
+        Option(help="Constrain the server of --endpoint to well-formed answers, in the syntax of vllm or sglang."),
+    ] = None
+    force: Annotated[bool, Option("--force", help="Delete the answers in --out and start anew.")] = False
+    draw: Annotated[bool, Option(help="Draw the images and write index.html.")] = True
     strict: bool = False
     threshold: Mapping[str, float | None] = field(default_factory=dict)

@@ -32,17 +32,8 @@ def open_served(
 ) -> AnsweringModel:
     """Return the client of servers of a model.
 
-    Args:
-        urls: of the servers' API
-        name: what each server calls the model
-        model: the folder of the model; None if it is not here
-        config: settings of the answers; those that are not set are taken from the model's card
-        labels: the only labels allowed in answers; none for no limit
-        names: labels of the images
-        grammar: `vllm` or `sglang`, whose request fields for a grammar are used; None for no grammar
-        concurrency: number of concurrent requests to all servers together
-        timeout: seconds that one request may take
-        calibrated: whether scores are those of the calibration that the model has, if any
+    `model` is its folder, None if it is not here: settings of `config` that are not set are those of its
+    card, and `calibrated` takes its calibration. The other arguments are those of `Detector`.
 
     Raises:
         InputError: if a URL, the folder or settings are invalid
@@ -82,10 +73,8 @@ def open_served(
     )
     names = tuple(names) or (card.names if card is not None else ())
     served = AnsweringModel(engine, resolved, frozenset(labels), names=names, folder=folder)
-    if folder is not None and calibrated:
-        return served.calibrated_as(folder)
     check_views(resolved.evaluation.views, served.finish.question)
-    return served
+    return served.calibrated_as(folder) if folder is not None and calibrated else served
 
 
 def _max_new_tokens(config: RunConfig, folder: Path | None, labels: Sequence[str]) -> int:

@@ -17,9 +17,7 @@ _REST = 30.0
 class Servers:
     """Servers of one model, with the number of requests that each is working on.
 
-    Attributes:
-        urls: their URLs
-        moved: number of requests that another server had to take over, by URL
+    `moved` counts the requests that another server had to take over, by URL.
     """
 
     urls: tuple[str, ...]
@@ -32,11 +30,7 @@ class Servers:
 
     @contextmanager
     def least_busy(self, without: Collection[str] = ()) -> Iterator[str]:
-        """Take the server with the fewest requests, a lost one last, until the block ends.
-
-        Args:
-            without: URLs that are left out
-        """
+        """Take the server with the fewest requests, a lost one last, until the block ends."""
         with self._lock:
             now = time.monotonic()
             left = [url for url in self.urls if url not in without]

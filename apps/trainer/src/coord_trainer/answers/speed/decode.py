@@ -34,12 +34,7 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """When answers end.
-
-    Attributes:
-        end_id: the token that ends an answer
-        max_new_tokens: the longest answer
-    """
+    """When answers end: at `end_id`, or as long as they may be."""
 
     end_id: int
     max_new_tokens: int
@@ -56,13 +51,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The answers to a batch.
-
-    Attributes:
-        answers: the tokens of each, with the end if it was reached
-        statistics: of each token, by name; see `StepRecorder`
-        passes: number of forward passes behind the prompt
-    """
+    """The tokens of each answer, its end included, their statistics by name, and the number of passes."""
 
     answers: list[list[int]]
     statistics: list[dict[str, list[Any]]]
@@ -70,15 +59,7 @@ class Decoded:
 
 
 def decode(passes: Passes, inputs: Any, forced: ForcedTokens, rules: Rules, grammar: Grammar | None = None) -> Decoded:
-    """Return the greedy answers to a batch of prompts.
-
-    Args:
-        passes: of the model, those of an earlier batch or new ones
-        inputs: of the prompts, padded on the left
-        forced: the forced tokens of the answers
-        rules: when answers end
-        grammar: restricts the answers; None for none
-    """
+    """Return the greedy answers to prompts, which are padded on the left; `grammar` restricts them."""
     first = forced.draft(AnswerPlace())
     passes.begin(inputs, first, rules.max_new_tokens + LONGEST_DRAFT)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]

@@ -11,30 +11,13 @@ from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.families.family import Family
-from coord_trainer.families.registry import FAMILIES
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 
 
-def check_speed(checkpoint: LoadedCheckpoint, config: RunConfig) -> None:
-    """Refuse a speed that a checkpoint cannot be decoded with.
-
-    Raises:
-        InputError: its family cannot go back to before a rejected draft.
-    """
-    if config.evaluation.speed == "plain":
-        return
-    family = FAMILIES.get(checkpoint.model.config.model_type)
-    if family is not None:
-        check_speed_of_family(config, family)
-
-
-def check_speed_of_family(config: RunConfig, family: Family) -> None:
-    """Refuse a speed that a model family cannot be decoded with.
-
-    Raises:
-        InputError: it cannot go back to before a rejected draft.
-    """
-    if config.evaluation.speed != "plain" and (reason := family.cannot.get("speed")):
+def check_speed(config: RunConfig, family: Family | None) -> None:
+    """Raise `InputError` if a model family, None for an unknown one, cannot go back to before a rejected draft."""
+    reason = family.cannot.get("speed") if family is not None else None
+    if config.evaluation.speed != "plain" and reason:
         raise InputError(
             f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}; "
             "set evaluation.speed=plain"
@@ -43,7 +26,7 @@ def check_speed_of_family(config: RunConfig, family: Family) -> None:
 
 def has_fixed_shapes(checkpoint: LoadedCheckpoint) -> bool:
     """Return whether a checkpoint answers by passes of fixed shapes: on a GPU, if its family can go back a token."""
-    family = FAMILIES.get(checkpoint.model.config.model_type)
+    family = checkpoint.family
     can = checkpoint.vocab is not None and family is not None and "speed" not in family.cannot
     return can and checkpoint.model.device.type == "cuda"
 
@@ -57,17 +40,7 @@ def decode_fast(
     names: set[str] | None,
     speed: str,
 ) -> Decoded:
-    """Return the answers to a batch of prompts; see `decode`.
-
-    Args:
-        checkpoint: the model
-        inputs: of the prompts
-        data: markers, style and geometry
-        max_new_tokens: the longest answer
-        grammar: restricts the answers; None for none
-        names: the only allowed descriptions; None for any
-        speed: `evaluation.speed`; `plain` drafts nothing
-    """
+    """Return the answers to a batch of prompts; see `decode`. `names` are the only descriptions, if given."""
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
     assert vocab is not None  # a rule of the configuration
     plain = speed == "plain"

@@ -41,12 +41,9 @@ class Passes:
         self._captured: Captured | None = None
 
     def begin(self, inputs: Any, first: Sequence[int], longest: int) -> None:
-        """Pass the prompts of a batch.
+        """Pass the prompts of a batch, each with `first`, a draft of how its answer begins.
 
-        Args:
-            inputs: of the prompts, padded on the left
-            first: tokens that are fed with each prompt, as a draft of the beginning of its answer
-            longest: the most positions that answers and drafts take behind the prompt
+        `longest` is the most positions that answers and drafts take behind the prompt.
         """
         self.count = 0
         if not self.fixed_shapes:
@@ -74,11 +71,9 @@ class Passes:
         self._attended_BS[:rows, : self.prompt_length] = attended_BT
 
     def __call__(self, starts: list[int], tokens: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Return the logits [B, W, V] of one pass; behind a row's own tokens they mean nothing.
+        """Return the logits [B, W, V] of one pass over `tokens`; behind a row's own tokens they mean nothing.
 
-        Args:
-            starts: number of tokens that each row keeps of the earlier passes, the prompt included
-            tokens: of each row
+        `starts` are the numbers of tokens that each row keeps of the earlier passes, the prompt included.
         """
         self.count += 1
         width = max(map(len, tokens))
@@ -133,14 +128,11 @@ def _fixed_width(tokens: int) -> int:
 
 
 def position_shift(model: Any, attended_BT: torch.Tensor) -> tuple[torch.Tensor, int | None]:
-    """Return what is added to a token's place in its row for its position [B], and the number of axes of positions.
+    """Return what is added to a token's place for its position [B], and the number of axes of positions.
 
-    A model has to have passed the prompts just before: images take fewer positions than tokens, and Qwen's models
-    remember how many fewer.
-
-    Args:
-        model: in any wrapping of PEFT
-        attended_BT: false for the padding on the left
+    A model, in any wrapping of PEFT, has to have passed the prompts just before: images take fewer positions
+    than tokens, and Qwen's models remember how many fewer. `attended_BT` is false for the padding on the
+    left.
     """
     shift_B = -(~attended_BT).sum(dim=1)
     deltas_B1 = getattr(_plain(model).model, "rope_deltas", None)

@@ -58,22 +58,16 @@ class Background:
 
 
 def gain_beside(
-    stated_N4: np.ndarray, corrected_N4: np.ndarray, sample: Sample, *, in_stated_size: bool = False
+    stated_n4: np.ndarray, corrected_n4: np.ndarray, sample: Sample, *, in_stated_size: bool = False
 ) -> Background:
     """Return the gain in onset of corrected boxes, and that of boxes beside the objects.
 
-    All are compared in the size that fits them best, unless it is their size that is corrected.
-
-    Args:
-        stated_N4: corners in [0, 1] of all boxes as stated
-        corrected_N4: the same boxes after the correction
-        sample: the boxes to compare with pixels
-        in_stated_size: compare the boxes as they are
+    All are compared in the size that fits them best, or `in_stated_size` where it is their size that is corrected.
     """
-    sample = sample.subsample(_COMPARED)
-    both = stated_N4[sample.rows_n], corrected_N4[sample.rows_n]
+    kept = sample.spread(_COMPARED)
+    sample, both = sample.take(kept), (stated_n4[kept], corrected_n4[kept])
     if not in_stated_size:
-        sizes = [in_best_size(boxes_n4, sample.alone)[0] for boxes_n4 in both]
+        sizes = [in_best_size(boxes_n4, sample)[0] for boxes_n4 in both]
         both = inflate(both[0], sizes[0]), inflate(both[1], sizes[1])
     boxes_2n4 = np.stack(both)
     own_I = _gain(boxes_2n4, np.ones(len(sample.rows_n), bool), sample)
@@ -109,8 +103,7 @@ def _displacements(sides_n2: np.ndarray) -> Iterator[np.ndarray]:
 
 def _gain(boxes_2n4: np.ndarray, is_chosen_n: np.ndarray, sample: Sample) -> np.ndarray:
     """Return the gain in onset [I] of the chosen boxes; NaN where an image has none."""
-    chosen = Sample(sample.maps, np.flatnonzero(is_chosen_n), sample.image_n[is_chosen_n])
-    stated_I, corrected_I = chosen.onset(boxes_2n4)
+    stated_I, corrected_I = sample.take(is_chosen_n).onset(boxes_2n4[:, is_chosen_n])
     gain_I: np.ndarray = corrected_I - stated_I
     return gain_I
 

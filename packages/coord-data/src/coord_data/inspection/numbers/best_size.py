@@ -3,7 +3,7 @@
 Otherwise a wrong move that places some sides of too large or too small boxes on edges would seem to fit better than the
 right one.
 
-Shapes: N boxes, I images.
+Shapes: n boxes of a sample, I images.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from coord_data.sources.read_as import inflate
 _TRIED_SIZES = (1.0, 0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
 
 
-def in_best_size(boxes_N4: np.ndarray, sample: Sample) -> tuple[float, np.ndarray]:
+def in_best_size(boxes_n4: np.ndarray, sample: Sample) -> tuple[float, np.ndarray]:
     """Return the size, as a factor, in which boxes have the largest mean onset over images, and the onset [I] in it."""
-    boxes_n4, sample = boxes_N4[sample.rows_n], sample.alone  # the boxes of a large set would fill the memory
     of_sizes = sample.onset(np.stack([inflate(boxes_n4, size) for size in _TRIED_SIZES]))
     best = max(range(len(_TRIED_SIZES)), key=lambda k: finite_mean(of_sizes[k]))
     return _TRIED_SIZES[best], of_sizes[best]
 
 
-def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
+def best_onset(boxes_n4: np.ndarray, sample: Sample) -> float:
     """Return the largest mean onset of the boxes over several box sizes."""
-    return finite_mean(in_best_size(boxes_N4, sample)[1])
+    return finite_mean(in_best_size(boxes_n4, sample)[1])
 
 
 def finite_mean(values_I: np.ndarray) -> float:

@@ -158,11 +158,11 @@ class EdgeMaps:
 
 @dataclass(frozen=True)
 class Sample:
-    """Boxes to compare with pixels.
+    """Boxes to compare with pixels; its methods take the corners of these boxes, in [0, 1].
 
     Attributes:
         maps: edge maps of the images of the sample
-        rows_n: indices of the boxes of these images
+        rows_n: indices of the boxes of these images, of all boxes of the set
         image_n: index in `maps` of the image of each box
         group_I: group of look-alikes of each image of `maps`, such as frames of one camera; None if all are independent
     """
@@ -191,26 +191,24 @@ class Sample:
         sizes_n2: np.ndarray = np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
         return sizes_n2
 
-    def subsample(self, count: int) -> Sample:
-        """Return a sample with at most `count` boxes, evenly spaced."""
-        kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
+    def spread(self, count: int) -> np.ndarray:
+        """Return the positions of at most `count` boxes, evenly spaced."""
+        return np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
+
+    def take(self, kept: np.ndarray) -> Sample:
+        """Return the sample with some of its boxes, by position or mask."""
         return replace(self, rows_n=self.rows_n[kept], image_n=self.image_n[kept])
 
-    @property
-    def alone(self) -> Sample:
-        """The sample of a set that has no other boxes than these."""
-        return replace(self, rows_n=np.arange(len(self.rows_n)))
-
-    def evidence(self, boxes_N4: np.ndarray) -> np.ndarray:
-        """Return the evidence of each image, from the boxes of the whole set."""
-        return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
+    def evidence(self, boxes_n4: np.ndarray) -> np.ndarray:
+        """Return the evidence of each image."""
+        return self.maps.evidence(boxes_n4, self.image_n)
 
     def contrast(self, boxes: np.ndarray) -> np.ndarray:
         """Return the mean contrast of each image, which is cheaper than `evidence`; see `EdgeMaps.contrast`.
 
-        Several moves of the boxes may be given at once, [..., N, 4], which gives [..., I].
+        Several moves of the boxes may be given at once, [..., n, 4], which gives [..., I].
         """
-        return self.maps.by_image(self.maps.contrast(boxes[..., self.rows_n, :], self.image_n), self.image_n)
+        return self.maps.by_image(self.maps.contrast(boxes, self.image_n), self.image_n)
 
     def several(
         self, moves: Sequence[Any], boxes_of: Callable[[Any], np.ndarray], measure: Callable[[np.ndarray], np.ndarray]
@@ -224,17 +222,16 @@ class Sample:
     def onset(self, boxes: np.ndarray, clear: bool = False) -> np.ndarray:
         """Return for each image the edge strength along its boxes minus that a tenth of the box size outside them.
 
-        Several moves of the boxes may be given at once, [..., N, 4], which gives [..., I].
+        Several moves of the boxes may be given at once, [..., n, 4], which gives [..., I].
 
         It is largest if boxes are neither too large nor too small, for round objects too. For small objects a tenth is
         less than the width of an edge, so that larger boxes seem to fit better; `clear` measures outside the edge.
         """
-        chosen = boxes[..., self.rows_n, :]
-        distance = 0.1 * (chosen[..., 2:] - chosen[..., :2])
+        distance = 0.1 * (boxes[..., 2:] - boxes[..., :2])
         if clear:
             distance = np.maximum(distance, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
-        outside = chosen + np.concatenate([-distance, distance], axis=-1)
-        own, beyond = self.maps.along(np.stack([chosen, outside]).clip(0, 1), self.image_n)
+        outside = boxes + np.concatenate([-distance, distance], axis=-1)
+        own, beyond = self.maps.along(np.stack([boxes, outside]).clip(0, 1), self.image_n)
         return self.maps.by_image(own - beyond, self.image_n)
 
 

@@ -19,28 +19,11 @@ import numpy as np
 from tqdm import tqdm
 
 from coord_codec.layouts import COMMON_INPUTS, LAYOUTS
-from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
-from coord_data.inspection.numbers.meaning import (
-    AS_GOOD,
-    PLAUSIBLE,
-    Meaning,
-    fitted,
-    has_area,
-    is_impossible,
-    is_tiny,
-    read_as,
-    read_corners,
-    turned,
-)
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
+from coord_data.inspection.numbers.laid_out import LaidOut
+from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning, corners_as, fitted, read_as, turned
 from coord_data.inspection.numbers.offsets import KINDS
-from coord_data.inspection.numbers.scan import (
-    SCAN_SIGNIFICANT,
-    Copies,
-    copies_to_try,
-    find_copy,
-    find_shift,
-    read_as_copy,
-)
+from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, copies_to_try, find_copy, find_shift, read_as_copy
 from coord_data.inspection.numbers.shuffle import Placement
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import INPUTS, Copy
@@ -64,21 +47,14 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
     """Return the meaning that the numbers have according to their format."""
     units = _units(raw, sizes_I2)
     unit = "stated" if raw.unit == "pixels" and "stated" in units else raw.unit
-    is_as_written = (raw.layout, unit) == ("xyxy", "unit")
-    # Kept, since they are compared with all others.
-    boxes_N4 = raw.numbers_N4 if is_as_written else read_corners(raw, raw.layout, units[unit])
-    return read_as(sample, raw.layout, unit, lambda: boxes_N4)
+    return read_as(sample, raw.layout, unit, corners_as(raw, raw.layout, units[unit]))
 
 
 @dataclass(frozen=True)
 class Search:
     """What is known while the meaning is searched; each candidate is computed when it is first needed.
 
-    Attributes:
-        own: the declared meaning
-        raw: the boxes as the annotation file states them
-        sizes_I2: width and height of the image files, NaN where unknown
-        sample: boxes to compare with pixels
+    The sizes are those of the image files, NaN where unknown.
     """
 
     own: Meaning
@@ -109,12 +85,12 @@ class Search:
     def alternatives(self) -> list[Meaning]:
         """The numbers in every other order and unit that is possible."""
         readings = [
-            (layout, unit, partial(read_corners, self.raw, layout, divisor_I2))
+            (layout, unit, corners_as(self.raw, layout, divisor_I2))
             for unit, divisor_I2 in self.units.items()
             for layout in LAYOUTS
             if (layout, unit) != (self.own.layout, self.own.unit)
         ]
-        return [read_as(self.sample, *reading) for reading in readings if not is_impossible(reading[2]())]
+        return [read_as(self.sample, *reading) for reading in readings if not reading[2].is_impossible]
 
     @cached_property
     def padded(self) -> list[Meaning]:
@@ -123,7 +99,7 @@ class Search:
             return []
         square = Copy("padded", _SQUARES[self.raw.unit])
         meaning = read_as_copy(self.raw, self.raw.layout, square, self.sizes_I2, self.sample)
-        return [] if is_impossible(meaning.boxes_N4) else [meaning]
+        return [] if meaning.boxes.is_impossible else [meaning]
 
     @cached_property
     def turns(self) -> list[Meaning]:
@@ -148,7 +124,7 @@ class Search:
             if tuple(own) == limits and area_I.min() <= high < area_I.max()
         )
         read = (read_as_copy(self.raw, self.own.layout, copy, self.sizes_I2, self.sample) for copy in copies)
-        return [meaning for meaning in read if not is_impossible(meaning.boxes_N4)]
+        return [meaning for meaning in read if not meaning.boxes.is_impossible]
 
     @property
     def known(self) -> list[Meaning]:
@@ -156,8 +132,8 @@ class Search:
         return [*self.alternatives, *self.padded, *self.inputs, *self.turns]
 
     @cached_property
-    def copies(self) -> list[Copies]:
-        """The resized copies that are tried."""
+    def copies(self) -> list[tuple[str, Copy]]:
+        """The resized copies that are tried, with the order of the numbers."""
         return copies_to_try(self.raw, self.units["pixels"])
 
     @cached_property
@@ -223,8 +199,8 @@ def _copy_or_shift(search: Search) -> Decision | None:
     if not copy or not shift:
         return _confirmed(copy or shift)
     # Where all images have one size, padding is the same for all of them, and shifts the boxes by one amount.
-    gain_I = sample.onset(shift[0].boxes_N4) - sample.onset(copy[0].boxes_N4)
-    return _confirmed(shift if z_value(gain_I) >= AS_GOOD else copy)
+    of_shift, of_copy = (sample.onset(fit.boxes.of(sample.rows_n)) for fit, _ in (shift, copy))
+    return _confirmed(shift if z_value(of_shift - of_copy) >= AS_GOOD else copy)
 
 
 def _mirrored_and_other_order_unit_or_size(search: Search) -> Decision | None:
@@ -243,13 +219,13 @@ def _only_possible_range(search: Search) -> Decision | None:
 
     Of a few boxes some that are wrong make no meaning impossible: the share inside has to be low beyond its own error.
     """
-    error = 0.5 / math.sqrt(max(len(search.own.boxes_N4), 1))
+    error = 0.5 / math.sqrt(max(len(search.raw), 1))
     if search.own.inside + error >= IMPOSSIBLE or not search.alternatives:
         return None
 
     def rank(meaning: Meaning) -> tuple[int, float]:
         """Fewest changes of the declared meaning, then the tightest unit."""
-        return _changes(meaning, search.own), 1 - float(np.quantile(meaning.boxes_N4[:, 2:], 0.995))
+        return _changes(meaning, search.own), 1 - meaning.boxes.far
 
     return min(search.alternatives, key=rank), False
 
@@ -266,13 +242,9 @@ TRIES: tuple[Callable[[Search], Decision | None], ...] = (
 
 
 def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Decision:
-    """Return the most likely meaning of the numbers, and whether the pixels confirm it.
+    """Return the most likely meaning of the numbers, the declared one itself unless another fits better.
 
-    Args:
-        own: the declared meaning, which is returned itself unless another one fits better
-        raw: the boxes as the annotation file states them
-        sizes_I2: width and height of the image files, NaN where unknown
-        sample: boxes to compare with pixels
+    With it comes whether the pixels confirm it.
     """
     search = Search(own, raw, sizes_I2, sample)
     tries: Iterable[Callable[[Search], Decision | None]] = TRIES
@@ -305,19 +277,18 @@ def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning, rows
 
     What all boxes of the set would be under a meaning decides whether it is possible; those of `rows_n` are returned.
     """
-    in_pixels, own_N4 = raw.unit == "pixels", own.boxes_N4
-    own_n4 = own_N4[rows_n]
+    in_pixels, own_n4 = raw.unit == "pixels", own.boxes.of(rows_n)
     placements = [Placement(own_n4, in_pixels)]
     for unit, divisor_I2 in _units(raw, sizes_I2).items():
         for layout in LAYOUTS:
             if (layout, unit) == (own.layout, own.unit):
                 continue
-            corners_N4 = read_corners(raw, layout, divisor_I2)
-            if not is_tiny(corners_N4[:, 2:]) and _is_likely(corners_N4):
-                placements.append(Placement(corners_N4[rows_n], unit in ("pixels", "stated")))
-    if not _is_likely(own_N4):
+            boxes = corners_as(raw, layout, divisor_I2)
+            if not boxes.are_tiny() and _is_likely(boxes):
+                placements.append(Placement(boxes.of(rows_n), unit in ("pixels", "stated")))
+    if not _is_likely(own.boxes):
         return placements
-    far = float(np.quantile(own_N4[:, 2:], 0.995))
+    far = own.boxes.far
     placements += [Placement(own_n4, in_pixels, turn) for turn in (2, 4)]
     moved_boxes = [own_n4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
     for kind in KINDS[1:]:
@@ -326,9 +297,9 @@ def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning, rows
     return placements + [Placement(boxes_n4, in_pixels) for boxes_n4 in moved_boxes]
 
 
-def _is_likely(corners_N4: np.ndarray) -> bool:
+def _is_likely(boxes: LaidOut) -> bool:
     """Return whether nearly all boxes have an area, and half of them lie inside the image they are assigned to."""
-    return has_area(corners_N4) and float(is_inside(corners_N4).mean()) >= _HALF
+    return boxes.have_area and boxes.inside >= _HALF
 
 
 def boxes_as(meaning: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:
@@ -350,5 +321,5 @@ def _units(raw: RawBoxes, sizes_I2: np.ndarray) -> dict[str, np.ndarray]:
     if not np.array_equal(stated_I2, actual_I2, equal_nan=True):
         units["stated"] = stated_I2
     return units | {
-        name: np.full_like(actual_I2, number) for name, number in (("unit", 1), ("norm1000", 1000), ("percent", 100))
+        name: np.full((1, 2), number) for name, number in (("unit", 1.0), ("norm1000", 1000.0), ("percent", 100.0))
     }

@@ -44,18 +44,20 @@ def examine_geometry(
     meaning, certain = find_meaning(own, raw, sizes_I2, sample)
     background = None
     if meaning is not own and own.inside >= PLAUSIBLE:  # the pixels alone speak against the stated numbers
-        background = gain_beside(own.boxes_N4, meaning.boxes_N4, sample)
+        background = gain_beside(own.boxes.of(sample.rows_n), meaning.boxes.of(sample.rows_n), sample)
         if background.explains:
             meaning, certain, background = own, own.z >= SIGNIFICANT, None
     reading = reading_of(raw, own, meaning)
     severity = _severity(background, sample.z_of_groups(meaning.evidence_I - own.evidence_I))
     of_meaning = _differences(raw, own, meaning, certain, background, severity) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
-    moved_N4 = meaning.boxes_N4
     offsets = []
-    for offset in find_offsets(moved_N4, sample, excluded) if certain or findings or of_meaning else []:
-        offsets.append(kept_inside(offset, moved_N4))
-        moved_N4 = offsets[-1].move(moved_N4)
+    if certain or findings or of_meaning:
+        offsets = find_offsets(meaning.boxes.of(sample.rows_n), sample, excluded)
+    moved_N4 = meaning.boxes.of(slice(None if offsets else 0))
+    for k, offset in enumerate(offsets):
+        offsets[k] = kept_inside(offset, moved_N4)
+        moved_N4 = offsets[k].move(moved_N4)
     of_offsets = [_offset_finding(offset, np.nanmedian(sizes_I2, axis=0), len(raw)) for offset in offsets]
     findings += _with_command(reading, of_meaning, of_offsets, partial(_tried, raw, own, sizes_I2, sample))
     if certain or offsets or not may_be_shuffled:
@@ -73,12 +75,6 @@ def _with_command(
     """Return the findings with the command that corrects all of them at once.
 
     Of what is only a note, such as a margin that annotators left, the command of that note alone takes care.
-
-    Args:
-        reading: the reading of the meaning
-        of_meaning: findings about order and unit
-        of_offsets: findings about small errors, with what has been done to the boxes
-        tried: returns the command of a reading, if it holds
     """
 
     def proposed(finding: Finding, reading: ReadAs, besides: str = "") -> Finding:
@@ -96,7 +92,9 @@ def _with_command(
 
 def _tried(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sample, reading: ReadAs) -> str:
     """Return the command of a reading, if it holds for boxes that lie in their images as stated."""
-    objection = objection_to(reading, raw, own.boxes_N4, sizes_I2, sample) if own.inside >= PLAUSIBLE else ""
+    objection = (
+        objection_to(reading, raw, own.boxes.of(slice(None)), sizes_I2, sample) if own.inside >= PLAUSIBLE else ""
+    )
     return f"look at the page; no command, since {objection} ({reading})" if objection else command(reading)
 
 
@@ -119,13 +117,7 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
 
 
 def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Finding, tuple[Change, ...]]:
-    """Return the finding of a small error of all boxes, without the command, and what has been done to the boxes.
-
-    Args:
-        offset: the move that corrects the boxes
-        size: typical width and height of the images, for messages
-        count: number of boxes
-    """
+    """Return the finding of a small error of all boxes, without the command, and what has been done to the boxes."""
     severity: Severity = "error"
     changes: tuple[Change, ...]
     if offset.code == "shifted":
@@ -156,11 +148,8 @@ def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Findi
 def _severity(background: Background | None, z: float) -> Severity:
     """Return `warning` for boxes inside their images that fit better corrected, unless that surely holds.
 
-    It does if boxes beside the objects gain less, and the gain is far beyond what the best of many readings has.
-
-    Args:
-        background: what boxes beside them gain; None for boxes outside their images, which are wrong in any case
-        z: significance of the gain, with each group of look-alikes counted once
+    It does if boxes beside the objects gain less, and the gain is far beyond what the best of many readings has (`z`,
+    with each group of look-alikes counted once). Boxes outside their images, without a background, are always wrong.
     """
     return "error" if background is None or (background.is_ruled_out and z >= _SURE) else "warning"
 

@@ -12,8 +12,9 @@ import numpy as np
 from coord_codec.counts import fixed
 from coord_data.finding import SPOILS, Finding, by_share
 from coord_data.inspection.numbers.differences import command, differences, reading_of
-from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.inspection.numbers.find_meaning import boxes_as, declared_meaning, find_meaning
+from coord_data.inspection.numbers.laid_out import ranges
 from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning
 from coord_data.sources.raw_boxes import RawBoxes, as_centres
 from coord_data.sources.read_as import ReadAs
@@ -26,16 +27,12 @@ _PIXELS = 10
 
 
 def in_one_unit(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, list[Finding]]:
-    """Return the boxes with all numbers in the declared unit, and the finding about images in another unit.
-
-    Args:
-        raw: the boxes as the annotation file states them
-        sizes_I2: width and height of the images
-    """
-    largest_I = np.zeros(len(raw.files))
-    np.maximum.at(largest_I, raw.image_N, np.abs(raw.numbers_N4).max(axis=1))
-    fractional_I = np.zeros(len(raw.files), bool)
-    np.logical_or.at(fractional_I, raw.image_N, (raw.numbers_N4 % 1 != 0).any(axis=1))
+    """Return the boxes with all numbers in the declared unit, and the finding about images in another unit."""
+    largest_I, fractional_I = np.zeros(len(raw.files)), np.zeros(len(raw.files), bool)
+    for rows in ranges(len(raw)):
+        image_n, numbers_n4 = raw.image_N[rows], raw.numbers_N4[rows]
+        np.maximum.at(largest_I, image_n, np.abs(numbers_n4).max(axis=1))
+        fractional_I[image_n[(numbers_n4 % 1 != 0).any(axis=1)]] = True
     has_boxes_I = np.bincount(raw.image_N, minlength=len(raw.files)) > 0
     if raw.unit == "norm1000":  # each record states that it is in bins
         return raw, []
@@ -65,18 +62,12 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
 
     Images whose boxes leave them are candidates. Their boxes must fit the pixels under another meaning, and the boxes
     of the other images must fit under the declared meaning, and better than under the other one.
-
-    Args:
-        raw: the boxes as the annotation file states them
-        own: the declared meaning
-        sizes_I2: width and height of the images
-        sample: boxes to compare with pixels
     """
     if own.inside >= PLAUSIBLE:
         return raw, []
     has_boxes_I, leaves_I = (
         np.bincount(image_N, minlength=len(raw.files)) > 0
-        for image_N in (raw.image_N, raw.image_N[~is_inside(own.boxes_N4)])
+        for image_N in (raw.image_N, raw.image_N[~own.boxes.are_inside()])
     )
     count, total = int(leaves_I.sum()), int(has_boxes_I.sum())
     stays_i = np.ones(len(sample.maps), bool)
@@ -91,7 +82,7 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     meaning, certain = find_meaning(own_part, part, sizes_I2, subset)
     if not certain or meaning is own_part:
         return raw, []
-    alternative_I = sample.evidence(boxes_as(meaning, raw, sizes_I2))
+    alternative_I = sample.evidence(boxes_as(meaning, raw, sizes_I2)[sample.rows_n])
     if z_value((own.evidence_I - np.nan_to_num(alternative_I))[stays_i]) < AS_GOOD:
         return raw, []
     changes = differences(part, own_part, meaning)

@@ -100,26 +100,26 @@ class Offset:
         return self.kind.move(boxes_N4, np.array(self.step))
 
 
-def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
+def find_offset(boxes_n4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
     """Return the move that increases the onset at the sides of the boxes most; None if no increase is significant."""
     if sample.says_nothing:
         return None
-    before_I = sample.onset(boxes_N4)
+    before_I = sample.onset(boxes_n4)
     before = finite_mean(before_I)
     offsets = []
-    sides_n2 = (boxes_N4[sample.rows_n, 2:] - boxes_N4[sample.rows_n, :2]) * sample.size_n2
+    sides_n2 = (boxes_n4[:, 2:] - boxes_n4[:, :2]) * sample.size_n2
     shorter_side = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
 
     def fits_enlarged(step_D: np.ndarray) -> bool:
         """Return whether larger boxes fit better away from blurred edges too, and their sides can be separated."""
         if shorter_side < _APART:
             return False
-        own_I, enlarged_I = (sample.onset(b, clear=True) for b in (boxes_N4, TIGHTNESS.move(boxes_N4, step_D)))
+        own_I, enlarged_I = (sample.onset(b, clear=True) for b in (boxes_n4, TIGHTNESS.move(boxes_n4, step_D)))
         return z_value(enlarged_I - own_I) >= _AS_GOOD
 
     for kind in kinds:
         steps_KD = kind.steps_KD
-        onset_KI = sample.several(list(steps_KD), partial(kind.move, boxes_N4), sample.onset)
+        onset_KI = sample.several(list(steps_KD), partial(kind.move, boxes_n4), sample.onset)
         z_K = np.array([z_value(onset_I - before_I) for onset_I in onset_KI])
         better = [
             k
@@ -132,8 +132,8 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         after = finite_mean(onset_KI[best])
         if after < max(kind.gain * before, _LEAST_ONSET):
             continue
-        step_D = _refined(kind, steps_KD[best], boxes_N4, sample)
-        if not kind.is_reported(step_D) or not _is_better_at_any_size(kind, step_D, boxes_N4, sample):
+        step_D = _refined(kind, steps_KD[best], boxes_n4, sample)
+        if not kind.is_reported(step_D) or not _is_better_at_any_size(kind, step_D, boxes_n4, sample):
             continue
         factors_K = steps_KD[:, 0]
         low, high = sorted((kind.neutral, float(factors_K[best])))
@@ -142,61 +142,60 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
         z_of_groups = sample.z_of_groups(onset_KI[best] - before_I)
         if kind is TIGHTNESS and factors_K[best] > 1:
-            apart_I = _gain_apart(kind.move(boxes_N4, steps_KD[best]), boxes_N4, sample)
+            apart_I = _gain_apart(kind.move(boxes_n4, steps_KD[best]), boxes_n4, sample)
             z_of_groups = min(z_of_groups, sample.z_of_groups(apart_I))
         offsets.append(Offset(kind, tuple(step_D.tolist()), least, before, after, float(z_K[best]), z_of_groups))
-    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_N4))) >= SIGNIFICANT]
+    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_n4))) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
 
 
-def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] = ()) -> list[Offset]:
+def find_offsets(boxes_n4: np.ndarray, sample: Sample, excluded: Sequence[str] = ()) -> list[Offset]:
     """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded.
 
     Moves by which boxes beside the objects gain as much are left out.
     """
     offsets: list[Offset] = []
     tried = set(excluded)
-    sample = sample.subsample(1500)
-    boxes_N4, sample = boxes_N4[sample.rows_n], sample.alone
+    kept = sample.spread(1500)
+    boxes_n4, sample = boxes_n4[kept], sample.take(kept)
     while len(offsets) < _ROUNDS:
-        offset = find_offset(boxes_N4, sample, [kind for kind in KINDS if kind.code not in tried])
+        offset = find_offset(boxes_n4, sample, [kind for kind in KINDS if kind.code not in tried])
         if offset is None:
             break
         tried.add(offset.code)
-        moved_N4 = offset.move(boxes_N4)
-        background = gain_beside(boxes_N4, moved_N4, sample, in_stated_size=offset.kind is TIGHTNESS)
+        moved_n4 = offset.move(boxes_n4)
+        background = gain_beside(boxes_n4, moved_n4, sample, in_stated_size=offset.kind is TIGHTNESS)
         if not background.explains:
             offsets.append(replace(offset, background=background))
-            boxes_N4 = moved_N4
+            boxes_n4 = moved_n4
     return offsets
 
 
-def _gain_apart(enlarged_N4: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
+def _gain_apart(enlarged_n4: np.ndarray, boxes_n4: np.ndarray, sample: Sample) -> np.ndarray:
     """Return the gain in onset [I] of the enlarged boxes that touch no other; NaN where an image has none.
 
     Between goods side by side an enlarged box reaches the edge of its neighbour, which says nothing of its own size.
     """
-    enlarged_n4 = enlarged_N4[sample.rows_n]
     first_P, second_P = np.nonzero(np.triu(sample.image_n[:, None] == sample.image_n, 1))
     hits_P = overlap(enlarged_n4[first_P], enlarged_n4[second_P])
     apart_n = ~np.isin(np.arange(len(enlarged_n4)), np.stack([first_P, second_P])[:, hits_P])
-    apart = replace(sample, rows_n=sample.rows_n[apart_n], image_n=sample.image_n[apart_n])
-    gain_I: np.ndarray = apart.onset(enlarged_N4) - apart.onset(boxes_N4)
+    apart = sample.take(apart_n)
+    gain_I: np.ndarray = apart.onset(enlarged_n4[apart_n]) - apart.onset(boxes_n4[apart_n])
     return gain_I
 
 
-def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> bool:
+def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_n4: np.ndarray, sample: Sample) -> bool:
     """Return whether moved boxes fit better than the stated ones even if both have the size that fits them best."""
     if kind is TIGHTNESS:
         return True
-    (_, moved_I), (_, stated_I) = (in_best_size(b, sample) for b in (kind.move(boxes_N4, step_D), boxes_N4))
+    (_, moved_I), (_, stated_I) = (in_best_size(b, sample) for b in (kind.move(boxes_n4, step_D), boxes_n4))
     return z_value(moved_I - stated_I) >= _AS_GOOD
 
 
-def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
+def _refined(kind: Kind, step_D: np.ndarray, boxes_n4: np.ndarray, sample: Sample) -> np.ndarray:
     """Return the step near a step with the largest onset, one axis after the other; what is too small is neutral."""
     for axis in range(len(step_D) if kind.reach else 0):
         nearby_KD = np.tile(step_D, (13, 1))
         nearby_KD[:, axis] += np.linspace(-kind.reach, kind.reach, 13)
-        step_D = max(nearby_KD, key=lambda near_D: best_onset(kind.move(boxes_N4, near_D), sample))
+        step_D = max(nearby_KD, key=lambda near_D: best_onset(kind.move(boxes_n4, near_D), sample))
     return np.where(abs(step_D - kind.neutral) < kind.least, kind.neutral, step_D)

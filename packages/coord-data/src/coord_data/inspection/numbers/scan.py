@@ -6,38 +6,49 @@ Shapes: I images, N boxes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
+from typing import TypeVar
 
 import numpy as np
 
 from coord_codec.layouts import LAYOUTS, TURNS
 from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import Sample, is_inside, is_inside_along, z_value
+from coord_data.inspection.numbers.laid_out import (
+    Axes,
+    LaidOut,
+    Rows,
+    are_mostly_outside,
+    are_possible,
+    count_tiny,
+    is_tiny,
+    ranges,
+)
 from coord_data.inspection.numbers.meaning import (
     AS_GOOD,
     Meaning,
     Shift,
-    count_tiny,
+    corners_as,
     fitted,
-    has_area,
-    is_impossible_along,
-    is_mostly_outside,
-    is_surely_tiny,
-    is_tiny,
-    laid_out,
+    numbers_as,
+    of_boxes,
+    once,
     read_as,
-    read_corners,
     turned,
 )
+from coord_data.looking.engines import execution
+from coord_data.looking.processes import in_processes
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import KINDS, OF_ONE_SIZE, Copy, Kind, inflate
 
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
 _SCANNED = 300  # boxes on which candidates are tried
+_SHARED, _PART = 100_000, 128  # boxes to lay out from which workers share them, and candidates of a part
 _USUAL_SIZES = (300, 500, 600, 800, 1000, 1333)  # beside multiples of 32, and after these of 16
 _USUAL_FACTORS = (1 / 3, 2 / 3, *(k / 20 for k in range(4, 20)), *(k / 4 for k in range(5, 17)))
+_SCALES = np.geomspace(0.7, 2.5, 60)  # candidates, as multiples of the value in which boxes reach the image border
 _ROUNDED = 0.002  # distance up to which boxes leave their image by rounding, as a fraction of it
 _NEAR = 0.01  # change of a shift up to which boxes that stay inside matter more, as a fraction of the image
 _CLOSE = np.linspace(0.95, 1.05, 41)  # refinement of the value, since contrast prefers boxes that are too small
@@ -46,99 +57,83 @@ _STEP, _STEPS = 0.005, 40  # smallest step of shifts, as a fraction of the image
 _NEARBY = np.linspace(-0.03, 0.03, 25)  # refinement of the best shift, as fractions of the image
 _LEAST_SHIFT = 0.012  # as in `offsets`
 
+_Candidate = TypeVar("_Candidate")
+
 
 def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
     """Return the meaning of numbers in pixels of a copy of each image."""
-    return read_as(sample, layout, "copy", partial(corners_of_copy, raw, layout, copy, sizes_I2), copy)
+    sizes_I2 = once(sizes_I2)
+    divisor_I2, margin_I2 = copy.sizes(sizes_I2), copy.margins(sizes_I2)
+
+    padded = corners_as(raw, layout, divisor_I2)
+
+    def of(rows: Rows) -> np.ndarray:
+        corners_n4: np.ndarray = padded.of(rows) - np.tile(of_boxes(margin_I2, raw.image_N, rows), 2)
+        return corners_n4
+
+    return read_as(sample, layout, "copy", LaidOut(of, len(raw)), copy)
 
 
-def _fits(is_possible: Sequence[bool], boxes_of: Callable[[int], np.ndarray], sample: Sample) -> list[float]:
-    """Return how clearly the boxes of each candidate fit; minus infinity if impossible.
+def _fits(
+    candidates: Sequence[_Candidate], boxes_of: Callable[[_Candidate], np.ndarray], sample: Sample
+) -> list[float]:
+    """Return how clearly the boxes of each candidate fit; many are tried by all workers."""
 
-    Args:
-        is_possible: whether nearly all boxes of the set lie inside their images under each candidate
-        boxes_of: returns the boxes of the sample under a candidate
-        sample: these boxes alone
-    """
-    possible = np.flatnonzero(is_possible).tolist()
-    fits = [-np.inf] * len(is_possible)
-    for k, contrast_I in zip(possible, sample.several(possible, boxes_of, sample.contrast), strict=True):
-        fits[k] = z_value(contrast_I)
-    return fits
+    def of_part(part: range) -> list[float]:
+        contrasts = sample.several([candidates[k] for k in part], boxes_of, sample.contrast)
+        return [z_value(contrast_I) for contrast_I in contrasts]
 
-
-@dataclass(frozen=True)
-class Copies:
-    """Resized copies of one kind, in whose pixels numbers in one order may be.
-
-    Attributes:
-        layout: order of the numbers
-        kind: kind of the copies
-        values: their values
-        is_possible: whether nearly all boxes lie inside their images under each
-    """
-
-    layout: str
-    kind: Kind
-    values: list[float]
-    is_possible: list[bool]
+    workers = execution().workers if len(candidates) * len(sample.rows_n) >= _SHARED else 1
+    parts = [range(len(candidates))[start : start + _PART] for start in range(0, len(candidates), _PART)]
+    return [fit for _, fits in in_processes(of_part, parts, workers=workers) for fit in fits]
 
 
-def by_size(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, np.ndarray]:
-    """Return the boxes as of one image of each size, and these sizes: copies depend on nothing else of an image."""
-    distinct_U2, place_I = np.unique(sizes_I2, axis=0, return_inverse=True)
-    if len(distinct_U2) == 1:
-        return raw.in_images(np.broadcast_to(np.int64(0), len(raw))), distinct_U2
-    return raw.in_images(place_I.reshape(-1)[raw.image_N]), distinct_U2
-
-
-def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[Copies]:
-    """Return the copies that `find_copy` tries: every kind, in every order of the numbers."""
+def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[tuple[str, Copy]]:
+    """Return the copies that `find_copy` tries, with the order of the numbers: of every kind, as far as possible."""
     median = float(np.median(sizes_I2))
-    raw, sizes_U2 = by_size(raw, sizes_I2)
-    return [tried for layout in LAYOUTS for tried in _copies_in(layout, raw, sizes_U2, median)]
+    sizes_I2 = once(sizes_I2)
+    kinds = KINDS[: OF_ONE_SIZE if len(sizes_I2) == 1 else None]
 
+    def in_layout(layout: str) -> list[tuple[str, Copy]]:
+        numbers = numbers_as(raw, layout)
+        far = numbers.far
+        if far <= 0 or not numbers.have_area:
+            return []
+        bases = {kind: (far / median if kind == "times" else far) for kind in kinds}
+        copies = [Copy(kind, value) for kind in kinds for value in (bases[kind] * _SCALES).tolist()]
+        possible = are_possible(len(copies), len(raw), partial(_of_copies, raw, layout, copies, sizes_I2))
+        return [(layout, copy) for copy, is_possible in zip(copies, possible, strict=True) if is_possible]
 
-def _copies_in(layout: str, raw: RawBoxes, sizes_U2: np.ndarray, median: float) -> list[Copies]:
-    """Return the copies of every kind in one order of the numbers, whose boxes are laid out here alone."""
-    corners_4N = laid_out(raw, layout)
-    far = float(np.quantile(corners_4N[2:], 0.995))
-    if far <= 0 or not has_area(corners_4N.T):
-        return []
-    tried = []
-    for kind in KINDS[: OF_ONE_SIZE if len(sizes_U2) == 1 else None]:
-        base = far / median if kind == "times" else far
-        values = (base * np.geomspace(0.7, 2.5, 60)).tolist()
-        copies = [Copy(kind, value) for value in values]
-        is_possible = [not is_impossible_along(_of_copy(raw, corners_4N, copy, sizes_U2)) for copy in copies]
-        tried.append(Copies(layout, kind, values, is_possible))
-    return tried
+    workers = execution().workers if len(raw) * len(LAYOUTS) >= _SHARED else 1
+    return [tried for _, found in in_processes(in_layout, LAYOUTS, workers=workers) for tried in found]
 
 
 def find_copy(
-    raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, copies: Sequence[Copies], turn: int, tightness: float = 1.0
+    raw: RawBoxes,
+    sizes_I2: np.ndarray,
+    sample: Sample,
+    copies: Sequence[tuple[str, Copy]],
+    turn: int,
+    tightness: float = 1.0,
 ) -> Meaning | None:
     """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best.
 
     Boxes are compared in `tightness` times their size, since copies of boxes that are too large fit none of the pixels.
     """
-    raw, sizes_I2 = by_size(raw, sizes_I2)
-    subsample = sample.subsample(_SCANNED)
-    compared, subsample = raw.of_boxes(subsample.rows_n), subsample.alone
+    sizes_I2 = once(sizes_I2)
+    subsample = sample.take(sample.spread(_SCANNED))
+    sizes_n2 = of_boxes(sizes_I2, raw.image_N, subsample.rows_n)
 
-    candidates: list[tuple[float, str, Kind, float]] = []
-    for tried in copies:
+    def boxes_of(layout: str, copy: Copy) -> np.ndarray:
+        """Return the boxes of the sample as they are compared with the pixels of a copy."""
+        corners_n4 = numbers_as(raw, layout).of(subsample.rows_n) / np.tile(copy.sizes(sizes_n2), 2)
+        return TURNS[turn](corners_n4 - np.tile(copy.margins(sizes_n2), 2))
 
-        def compared_boxes(k: int, tried: Copies = tried) -> np.ndarray:
-            """Return the boxes of the sample as they are compared with the pixels of a copy."""
-            copy = Copy(tried.kind, tried.values[k])
-            return inflate(TURNS[turn](corners_of_copy(compared, tried.layout, copy, sizes_I2)), tightness)
-
-        fits = _fits(tried.is_possible, compared_boxes, subsample)
-        candidates += [(fit, tried.layout, tried.kind, value) for fit, value in zip(fits, tried.values, strict=True)]
-    if not candidates or max(candidates)[0] == -np.inf:
+    fits = _fits(copies, lambda candidate: inflate(boxes_of(*candidate), tightness), subsample)
+    ranked = [(fit, layout, copy.kind, copy.value) for fit, (layout, copy) in zip(fits, copies, strict=True)]
+    if not ranked:
         return None
-    _, layout, kind, near = max(candidates)
+    _, layout, kind, near = max(ranked)
 
     values = [*(near * _CLOSE).tolist(), *(v for v in _usual_values(kind) if abs(v / near - 1) <= _CLOSE[-1] - 1)]
     close = _close_values(raw, layout, kind, values, sizes_I2)
@@ -146,8 +141,7 @@ def find_copy(
         return None
     onsets = {}
     for near in close:
-        compared_n4 = corners_of_copy(compared, layout, Copy(kind, near), sizes_I2)
-        _, onsets[near] = in_best_size(TURNS[turn](compared_n4), subsample)
+        _, onsets[near] = in_best_size(boxes_of(layout, Copy(kind, near)), subsample)
     value = max(close, key=lambda v: finite_mean(onsets[v]))
 
     def on_all_boxes(value: float) -> Meaning:
@@ -170,15 +164,14 @@ def _close_values(
     raw: RawBoxes, layout: str, kind: Kind, values: Sequence[float], sizes_I2: np.ndarray
 ) -> dict[float, int]:
     """Return the values of a copy that are possible, each with the number of boxes that lie inside their images."""
-    close = {}
-    corners_4N = laid_out(raw, layout)
-    for value in values:
-        axes = tuple(_of_copy(raw, corners_4N, Copy(kind, value), sizes_I2))
-        if not is_impossible_along(axes):
-            inside_x, inside_y = (is_inside_along(low_N, high_N, _ROUNDED) for low_N, high_N in axes)
-            close[value] = int(np.count_nonzero(inside_x & inside_y))
-        del axes  # before those of the next value
-    return close
+    axes_of = partial(_of_copies, raw, layout, [Copy(kind, value) for value in values], sizes_I2)
+    close = {k: 0 for k, is_possible in enumerate(are_possible(len(values), len(raw), axes_of)) if is_possible}
+    for rows in ranges(len(raw)) if close else ():
+        axes_of_block = axes_of(rows)
+        for k in close:
+            inside_x, inside_y = (is_inside_along(low_n, high_n, _ROUNDED) for low_n, high_n in axes_of_block(k))
+            close[k] += int(np.count_nonzero(inside_x & inside_y))
+    return {values[k]: inside for k, inside in close.items()}
 
 
 @lru_cache
@@ -194,128 +187,128 @@ def _rank(kind: Kind, value: float) -> bool:
 
 def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
     """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
-    subsample, own_N4 = sample.subsample(_SCANNED), own.boxes_N4
-    one_size = bool((sizes_I2 == sizes_I2[0]).all())
-    # One row for all boxes where it is the same: arrays of all of them take the most memory of an inspection.
-    size_N2 = sizes_I2[:1] if one_size else sizes_I2.T[:, image_N].T
-    size_n2 = size_N2 if one_size else size_N2[subsample.rows_n]
-    own_n4, subsample = own_N4[subsample.rows_n], subsample.alone
-    own_4N, candidates = np.ascontiguousarray(own_N4.T), list[tuple[float, Meaning]]()
-    for in_pixels in (True,) if one_size else (True, False):
-        unit_N2 = size_N2 if in_pixels else np.ones((1, 2))
-
-        def fit_closely(shift: Shift, unit_2N: np.ndarray = unit_N2.T) -> float:
-            if is_impossible_along(_shifted(own_4N, unit_2N, k, step) for k, step in enumerate((shift.x, shift.y))):
-                return -np.inf
-            return best_onset(shift_boxes(own_n4, shift, size_n2), subsample)
-
-        # A column at a time: all of them at once would take the most memory of an inspection.
-        before = ((own_N4[:, k] + _STRAY) * unit_N2[:, k] for k in range(2))
-        low = -np.array([np.quantile(room_N, 2 * _STRAY) for room_N in before])
-        behind = ((1 - own_N4[:, k + 2] + _STRAY) * unit_N2[:, k] for k in range(2))
-        high = np.array([np.quantile(room_N, 2 * _STRAY) for room_N in behind])
+    subsample = sample.take(sample.spread(_SCANNED))
+    own_n4, sizes_I2 = own.boxes.of(subsample.rows_n), once(sizes_I2)
+    candidates = list[tuple[float, Meaning]]()
+    for in_pixels in (True,) if len(sizes_I2) == 1 else (True, False):
+        unit_I2 = sizes_I2 if in_pixels else np.ones((1, 2))
+        unit_of = partial(of_boxes, unit_I2, image_N)
+        room = _room(own.boxes, unit_of)
+        low, high = -room[:2], room[2:]
         if (low > high).any():
             continue
-        step = np.maximum(_STEP * np.median(unit_N2, axis=0), (high - low) / _STEPS)
+        side = np.array([np.median(of_boxes(unit_I2[:, [axis]], image_N, slice(None))) for axis in range(2)])
+        step = np.maximum(_STEP * side, (high - low) / _STEPS)
         steps_x, steps_y = (np.arange(low[k], high[k] + step[k], step[k]).tolist() for k in range(2))
         shifts = [Shift(x, y, in_pixels) for x in steps_x for y in steps_y]
-
-        def shifted_boxes(k: int, shifts: Sequence[Shift] = shifts) -> np.ndarray:
-            """Return the boxes of the sample after a shift."""
-            return shift_boxes(own_n4, shifts[k], size_n2)
-
-        is_possible = _are_possible(own_4N, steps_x, steps_y, unit_N2.T)
-        best = shifts[int(np.argmax(_fits(is_possible, shifted_boxes, subsample)))]
-        side = np.median(unit_N2, axis=0)
-        for k, axis in enumerate("xyxy"):
-            near = getattr(best, axis) + side[k % 2] * _NEARBY
-            best = max((replace(best, **{axis: value}) for value in near.tolist()), key=fit_closely)
-        step = _kept_inside(np.array([best.x, best.y]), own_N4, unit_N2, side)
+        are_possible_steps = partial(_are_possible, own.boxes, unit_of)
+        moved = partial(shift_boxes, own_n4, unit_n2=unit_of(subsample.rows_n))
+        is_possible = are_possible_steps(steps_x, steps_y)
+        possible = [shift for shift, is_one in zip(shifts, is_possible, strict=True) if is_one] or shifts[:1]
+        best = possible[int(np.argmax(_fits(possible, moved, subsample)))]
+        for axis, unit in zip("xyxy", np.tile(side, 2), strict=True):
+            values = (getattr(best, axis) + unit * _NEARBY).tolist()
+            near = [replace(best, **{axis: value}) for value in values]
+            is_possible = are_possible_steps(values, [best.y]) if axis == "x" else are_possible_steps([best.x], values)
+            onsets = [best_onset(moved(near[k]), subsample) if is_possible[k] else -np.inf for k in range(len(near))]
+            best = near[int(np.argmax(onsets))]
+        step = _kept_inside(np.array([best.x, best.y]), own.boxes, unit_of, side)
         x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip(step, side, strict=True))
         if not x and not y:
             continue
         best = Shift(x, y, in_pixels)
-        lay_out = partial(shift_boxes, own_N4, best, size_N2)
-        boxes_N4 = lay_out()
-        inside, evidence_I = float(is_inside(boxes_N4).mean()), sample.evidence(boxes_N4)
-        shifted = replace(own, lay_out=lay_out, inside=inside, evidence_I=evidence_I, shift=best)
-        candidates.append((best_onset(boxes_N4, sample), shifted))
+        boxes = LaidOut(partial(_of_shifted, own.boxes, best, unit_of), own.boxes.count)
+        boxes_n4 = boxes.of(sample.rows_n)
+        shifted = replace(own, boxes=boxes, inside=boxes.inside, evidence_I=sample.evidence(boxes_n4), shift=best)
+        candidates.append((best_onset(boxes_n4, sample), shifted))
     return max(candidates, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
-def _kept_inside(step: np.ndarray, boxes_N4: np.ndarray, unit_N2: np.ndarray, side: np.ndarray) -> np.ndarray:
-    """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured.
+def _room(own: LaidOut, unit_of: Callable[[Rows], np.ndarray]) -> np.ndarray:
+    """Return by how much nearly all boxes can move left, up, right and down, [4], in a unit of each box."""
+    room = []
+    for side in range(4):  # one at a time: those of all boxes are many
+        parts = list[np.ndarray]()
+        for rows in ranges(own.count):
+            place_n = own.of(rows)[:, side]
+            parts.append(((place_n if side < 2 else 1 - place_n) + _STRAY) * unit_of(rows)[:, side % 2])
+        room.append(np.quantile(np.concatenate(parts), 2 * _STRAY, overwrite_input=True))
+    return np.array(room)
 
-    Args:
-        step: shift of x and y
-        boxes_N4: corners in [0, 1], of which those count that are inside
-        unit_N2: what the shifts are fractions of in the image of each box
-        side: width and height of a typical image in the unit of the step
-    """
-    inside_N = is_inside(boxes_N4, 0.0)
-    if not inside_N.any():
+
+def _kept_inside(step: np.ndarray, own: LaidOut, unit_of: Callable[[Rows], np.ndarray], side: np.ndarray) -> np.ndarray:
+    """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured."""
+    low, high = np.full(2, -np.inf), np.full(2, np.inf)
+    for rows in ranges(own.count):
+        corners_n4, unit_n2 = own.of(rows), unit_of(rows)
+        inside_n = is_inside(corners_n4, 0.0)
+        before_n2, behind_n2 = -corners_n4[:, :2] * unit_n2, (1 - corners_n4[:, 2:]) * unit_n2
+        low = np.maximum(low, before_n2[inside_n].max(axis=0, initial=-np.inf))
+        high = np.minimum(high, behind_n2[inside_n].min(axis=0, initial=np.inf))
+    if np.isinf(low).all():
         return step
-    low = ((-boxes_N4[:, k] * unit_N2[:, k]).max(where=inside_N, initial=-np.inf) for k in range(2))
-    high = (((1 - boxes_N4[:, k + 2]) * unit_N2[:, k]).min(where=inside_N, initial=np.inf) for k in range(2))
-    near: np.ndarray = np.minimum(np.maximum(step, [*low]), [*high])
+    near: np.ndarray = np.minimum(np.maximum(step, low), high)
     return near if (np.abs(near - step) <= _NEAR * side).all() else step
 
 
-def _shifted(corners_4N: np.ndarray, unit_2N: np.ndarray, axis: int, step: float) -> tuple[np.ndarray, np.ndarray]:
+def _shifted(corners_4n: np.ndarray, unit_2n: np.ndarray, axis: int, step: float) -> tuple[np.ndarray, np.ndarray]:
     """Return where boxes begin and end along one axis after a step of so many units, as `shift_boxes` has them."""
-    move_N = step / unit_2N[axis]
-    return corners_4N[axis] + move_N, corners_4N[axis + 2] + move_N
+    move_n = step / unit_2n[axis]
+    return corners_4n[axis] + move_n, corners_4n[axis + 2] + move_n
 
 
 def _are_possible(
-    corners_4N: np.ndarray, steps_x: Sequence[float], steps_y: Sequence[float], unit_2N: np.ndarray
+    own: LaidOut, unit_of: Callable[[Rows], np.ndarray], steps_x: Sequence[float], steps_y: Sequence[float]
 ) -> list[bool]:
     """Return what `is_impossible` denies of each step of x with each of y; boxes are inside if they are along both.
 
-    Args:
-        corners_4N: columns of corners in [0, 1]
-        steps_x: shifts of x
-        steps_y: shifts of y
-        unit_2N: what the shifts are fractions of in the image of each box
+    The steps are in a unit of the image of each box.
     """
-    along = partial(_shifted, corners_4N, unit_2N)
-    inside_X = [np.packbits(is_inside_along(*along(0, x))) for x in steps_x]
-    tiny_X = [count_tiny(along(0, x)[1]) for x in steps_x]
-    possible_YX = np.zeros((len(steps_y), len(steps_x)), bool)
-    for row, y in enumerate(steps_y):
-        inside_N, tiny = is_inside_along(*along(1, y)), count_tiny(along(1, y)[1])
-        for column, x in enumerate(steps_x):
-            if is_mostly_outside(np.unpackbits(inside_X[column], count=len(inside_N)).view(bool) & inside_N):
-                continue
-            surely = is_surely_tiny(tiny_X[column] + tiny, 2 * len(inside_N))
-            if surely is None:
-                surely = is_tiny(along(0, x)[1], along(1, y)[1])
-            possible_YX[row, column] = not surely
-    possible: list[bool] = possible_YX.T.ravel().tolist()
+    inside_XY, both = np.zeros((len(steps_x), len(steps_y)), np.int64), (steps_x, steps_y)
+    tiny = [np.zeros(len(steps), np.int64) for steps in both]
+    for rows in ranges(own.count):
+        corners_4n, unit_2n = np.ascontiguousarray(own.of(rows).T), unit_of(rows).T
+        inside = [np.empty((len(steps), corners_4n.shape[1]), np.float32) for steps in both]
+        for axis, steps in enumerate(both):
+            for k, step in enumerate(steps):
+                low_n, high_n = _shifted(corners_4n, unit_2n, axis, step)
+                inside[axis][k] = is_inside_along(low_n, high_n)
+                tiny[axis][k] += count_tiny(high_n)
+        inside_XY += (inside[0] @ inside[1].T).astype(np.int64)  # counts, which are exact
+    possible_XY = ~are_mostly_outside(inside_XY, own.count)
+    for x, y in np.argwhere(possible_XY).tolist():
+
+        def ends(steps: tuple[float, float] = (steps_x[x], steps_y[y])) -> Iterator[np.ndarray]:
+            for rows in ranges(own.count):
+                corners_4n, unit_2n = own.of(rows).T, unit_of(rows).T
+                yield from (_shifted(corners_4n, unit_2n, axis, step)[1] for axis, step in enumerate(steps))
+
+        possible_XY[x, y] = not is_tiny(int(tiny[0][x] + tiny[1][y]), 2 * own.count, ends)
+    possible: list[bool] = possible_XY.ravel().tolist()
     return possible
 
 
-def _of_copy(
-    raw: RawBoxes, corners_4N: np.ndarray, copy: Copy, sizes_I2: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield where boxes begin and end along each axis, as `corners_of_copy` has them, from columns of their corners."""
-    size_I2, margin_I2 = copy.sizes(sizes_I2), copy.margins(sizes_I2)
-    image_N = raw.image_N if len(sizes_I2) > 1 else 0
-    for axis in range(2):
-        divisor_N, margin_N = size_I2[:, axis][image_N], margin_I2[:, axis][image_N]
-        yield corners_4N[axis] / divisor_N - margin_N, corners_4N[axis + 2] / divisor_N - margin_N
+def _of_copies(
+    raw: RawBoxes, layout: str, copies: Sequence[Copy], sizes_I2: np.ndarray, rows: slice
+) -> Callable[[int], Axes]:
+    """Return a function of where boxes begin and end along each axis in a copy, as `read_as_copy` has them."""
+    corners_4n = np.ascontiguousarray(numbers_as(raw, layout).of(rows).T)
+    sizes_n2 = of_boxes(sizes_I2, raw.image_N, rows)
+
+    def axes_of(k: int) -> Axes:
+        divisor_2n, margin_2n = copies[k].sizes(sizes_n2).T, copies[k].margins(sizes_n2).T
+        for axis in range(2):
+            low_n, high_n = (corners_4n[end] / divisor_2n[axis] - margin_2n[axis] for end in (axis, axis + 2))
+            yield low_n, high_n
+
+    return axes_of
 
 
-def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
-    """Return corners in [0, 1] of the images from numbers in pixels of a copy."""
-    corners_N4, margins_I2 = read_corners(raw, layout, copy.sizes(sizes_I2)), copy.margins(sizes_I2)
-    for k in range(4):
-        corners_N4[:, k] -= margins_I2[:, k % 2][raw.image_N]
-    return corners_N4
+def shift_boxes(boxes_n4: np.ndarray, shift: Shift, unit_n2: np.ndarray) -> np.ndarray:
+    """Return shifted corners in [0, 1] of boxes; the shift is in this unit of each box."""
+    shifted_n4: np.ndarray = boxes_n4 + np.tile(np.array([shift.x, shift.y]) / unit_n2, 2)
+    return shifted_n4
 
 
-def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:
-    """Return shifted corners in [0, 1] of boxes in images of these sizes in pixels."""
-    step_N2 = np.array([shift.x, shift.y]) / (size_N2 if shift.in_pixels else 1)
-    shifted_N4: np.ndarray = boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
-    return shifted_N4
+def _of_shifted(own: LaidOut, shift: Shift, unit_of: Callable[[Rows], np.ndarray], rows: Rows) -> np.ndarray:
+    return shift_boxes(own.of(rows), shift, unit_of(rows))

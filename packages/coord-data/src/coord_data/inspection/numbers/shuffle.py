@@ -55,12 +55,8 @@ def find_pairs(
     for fewer than 10 images, and for boxes that are the same in all images. Images whose boxes all span them, such as
     scanned pages, are not counted: such a box fits any image.
 
-    Consecutive images are tried, since a list that is off by one row assigns to each image the boxes of the next.
-
-    Args:
-        placements: the declared placement of the boxes first; the others have a higher threshold
-        sample: boxes to compare with pixels
-        sizes_J2: width and height in pixels of the images of the sample
+    Consecutive images are tried, since a list that is off by one row assigns to each image the boxes of the next. The
+    first placement is the declared one; the others have a higher threshold.
     """
     owners = np.unique(sample.image_n[~_spans_its_image(placements[0].boxes_n4)])
     if len(owners) < _LEAST:

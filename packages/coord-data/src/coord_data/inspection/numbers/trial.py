@@ -40,15 +40,7 @@ def kept_inside(offset: Offset, boxes_N4: np.ndarray) -> Offset:
 
 
 def objection_to(reading: ReadAs, raw: RawBoxes, own_N4: np.ndarray, sizes_I2: np.ndarray, sample: Sample) -> str:
-    """Return what speaks against a reading, in words: boxes that would leave their images, or fit the pixels worse.
-
-    Args:
-        reading: the reading that a command names
-        raw: the boxes as the annotation file states them
-        own_N4: their corners in [0, 1] as stated
-        sizes_I2: width and height of the image files
-        sample: boxes to compare with pixels
-    """
+    """Return what speaks against a reading, in words: boxes that would leave their images, or fit the pixels worse."""
     size_N2 = sizes_I2[raw.image_N]
     stated_N2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)[raw.image_N]
     unit = "stated" if raw.unit == "pixels" else raw.unit
@@ -57,8 +49,8 @@ def objection_to(reading: ReadAs, raw: RawBoxes, own_N4: np.ndarray, sizes_I2: n
     lost = int((was_N & ~is_N).sum())
     if lost:
         return f"{counted(lost, 'box', 'boxes')} of {len(raw)} would leave their images by it"
-    sample = sample.subsample(_COMPARED)
-    (_, was_I), (_, is_I) = (in_best_size(corners_N4[sample.rows_n], sample.alone) for corners_N4 in (own_N4, boxes_N4))
+    sample = sample.take(sample.spread(_COMPARED))
+    (_, was_I), (_, is_I) = (in_best_size(corners_N4[sample.rows_n], sample) for corners_N4 in (own_N4, boxes_N4))
     z = z_value(is_I - was_I)
     return f"the boxes would fit the pixels worse by it (z {z:.1f})" if z <= -AS_GOOD else ""
 
