@@ -91,12 +91,22 @@ def test_rows_merged_and_lora_kept_are_the_whole_merge(bases, tmp_path, tied):
         merge_quietly(rows, lora, tmp_path / "again", keep_lora=tmp_path / "same")
 
 
-@pytest.mark.parametrize(("dtype", "dora"), [("float16", True), ("float32", False)])
-def test_merge_has_the_bits_of_peft_in_other_types(bases, tmp_path, dtype, dora):
-    base = bases(False, dtype)
-    make_adapter(tmp_path / "adapter", base, "separate", use_dora=dora)
-    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
-    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", "separate"))
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("tied", "dtype", "offsets", "settings"),
+    [
+        (False, "float16", "separate", {"use_dora": True}),
+        (False, "float32", "separate", {}),
+        (False, "float32", None, {"target_modules": ["embed_tokens", "lm_head"]}),
+        (True, "bfloat16", None, {"trainable_token_indices": {"embed_tokens": [11, 2, 700]}}),
+    ],
+)
+def test_merge_has_the_bits_of_peft_in_other_types_and_layers(bases, tmp_path, tied, dtype, offsets, settings):
+    base = bases(tied, dtype)
+    make_adapter(tmp_path / "adapter", base, offsets, **settings)
+    report = merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    assert not report.untied
+    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", offsets))
 
 
 VARIANTS = {
@@ -149,15 +159,6 @@ def test_merge_unties_a_pair_adapted_on_one_side(bases, tmp_path, target):
     assert (found - expected).abs().max() < 1e-4 < (plain - expected).abs().max()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_merge_keeps_trainable_tokens_of_a_tied_base_one_tensor(bases, tmp_path):
-    base = bases(True)
-    make_adapter(tmp_path / "adapter", base, None, trainable_token_indices={"embed_tokens": [11, 2, 700]})
-    report = merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
-    assert not report.untied
-    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", None))
-
-
 def embedding_sum(base, adapter):
     """Embedding plus LoRA product plus offsets in float32, from the adapter's file by the formulas."""
     saved = {k.removeprefix("base_model.model."): v for k, v in read_all(adapter).items()}
@@ -194,14 +195,6 @@ def test_merge_rounds_an_adapted_head_with_offsets_once(bases, tmp_path):
     differences = (peft_merge(bases(False), tmp_path / "adapter", "tied")[HEAD].float() - found.float()).abs()
     unit = 2**-7 * torch.maximum(adapted.abs(), total.abs())  # bfloat16 has eight significant bits
     assert differences.any() and (differences <= unit).all()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_merge_of_embedding_and_head_in_float32(bases, tmp_path):
-    base = bases(False, "float32")
-    make_adapter(tmp_path / "adapter", base, None, target_modules=["embed_tokens", "lm_head"])
-    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
-    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", None))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -5,7 +5,7 @@ import pytest
 from coco_builder import coco, iou
 
 from coord_eval import load_ground_truth
-from coord_eval.intake.interpretations import mean_best_iou
+from coord_eval.intake.interpretations import BestIou
 
 
 def test_mean_best_iou_is_that_of_plain_loops_without_crowds():
@@ -25,4 +25,4 @@ def test_mean_best_iou_is_that_of_plain_loops_without_crowds():
         )
         for image, box in zip(image_B.tolist(), boxes_B4.tolist(), strict=True)
     ]
-    assert mean_best_iou(truth, image_B, boxes_B4) == pytest.approx(np.mean(best))
+    assert BestIou(truth, image_B)(boxes_B4) == pytest.approx(np.mean(best))

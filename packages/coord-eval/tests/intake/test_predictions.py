@@ -81,29 +81,36 @@ def test_from_records_accepts_an_error_without_text(one_cat):
     assert (evaluation.format["parsed"], evaluation.format["errors"]) == (0, 1)
 
 
-def test_read_predictions_takes_an_upper_case_ending_for_the_same_kind_of_file(tmp_path):
-    (tmp_path / "R.JSON").write_text('[{"image_id": 1, "category_id": 2, "bbox": [1, 2, 3, 4], "score": 0.5}]')
-    (result,) = read_predictions(tmp_path / "R.JSON")
-    assert result.bbox == (1, 2, 3, 4)
-
-
 RESULTS = [{"image_id": 1, "category_id": 1, "bbox": [1.0, 2.0, 30.0, 40.0], "score": 0.5}]
+
+
+def rows(results):
+    """Id of the image, id and name of the category, box and score of each row of a results list."""
+    table = results.table
+    columns = (table.image_N, table.label_N, table.boxes_N4[:, :2], table.sides_N2, table.score_N)
+    return [
+        (table.image_ids[image], *results.categories[label], *low, *sides, score)
+        for image, label, low, sides, score in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
 
 def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkeypatch):
     """JSON lines, CSV, a COCO data set with scores, pycocotools' object and standard input give the same boxes."""
-    expected = list(from_records(RESULTS))
+    expected = rows(from_records(RESULTS))
+    assert expected == [(1, 1, None, 1, 2, 30, 40, 0.5)]
     lines = "".join(json.dumps(record) + "\n" for record in RESULTS)
     (tmp_path / "results.jsonl").write_text(lines)
     (tmp_path / "results.csv").write_text('image_id,category_id,bbox,score\n1,1,"[1.0, 2.0, 30.0, 40.0]",0.5\n')
     (tmp_path / "cvat.json").write_text(json.dumps({**one_cat, "annotations": RESULTS}))
-    for name in ("results.jsonl", "results.csv", "cvat.json"):
-        assert [result[:4] for result in read_predictions(tmp_path / name)] == [expected[0][:4]], name
+    (tmp_path / "R.JSON").write_text(json.dumps(RESULTS))
+    for name in ("results.jsonl", "results.csv", "R.JSON"):
+        assert rows(read_predictions(tmp_path / name)) == expected, name
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    assert list(read_predictions("-")) == expected
+    assert rows(read_predictions("-")) == expected
     coco = QuietCOCO()
     coco.dataset = {**one_cat, "annotations": RESULTS}
-    assert list(from_records(coco)) == list(read_predictions(tmp_path / "cvat.json"))
+    for named in (from_records(coco), read_predictions(tmp_path / "cvat.json")):
+        assert rows(named) == [(1, 1, "cat", 1, 2, 30, 40, 0.5)] and list(named.table.names) == ["1.jpg"]
 
 
 def test_score_takes_pycocotools_ground_truth_and_texts_by_image(one_cat):
@@ -114,18 +121,12 @@ def test_score_takes_pycocotools_ground_truth_and_texts_by_image(one_cat):
     assert evaluation["AP"] == pytest.approx(1.0)
 
 
-def test_read_predictions_calls_an_empty_file_empty(tmp_path):
-    (tmp_path / "p.jsonl").write_text("")
-    with pytest.raises(InputError, match="empty"):
-        read_predictions(tmp_path / "p.jsonl")
-
-
 def test_read_predictions_takes_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.Table.from_pylist(RESULTS), tmp_path / "p.parquet")
-    assert list(read_predictions(tmp_path / "p.parquet")) == list(from_records(RESULTS))
+    assert rows(read_predictions(tmp_path / "p.parquet")) == rows(from_records(RESULTS))
 
 
 def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
@@ -156,6 +157,7 @@ def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
         ("a.csv", None, "cannot be read"),
         ("a.parquet", b"PAR1 and no more", "no readable Parquet file"),
         ("a.jsonl", b'{"image": " ", "text": "[]"}', "line 1: image"),
+        ("a.jsonl", b"", "empty"),
     ],
 )
 def test_file_that_cannot_be_read_is_one_line(tmp_path, name, content, message):
@@ -180,7 +182,7 @@ def test_columns_of_unusual_records_are_those_of_usual_ones(unusual):
     """Records are read at once or one by one, with the same result."""
     usual = [{"image_id": n % 3, "category_id": n % 2, "bbox": [1.0, 2.0, 3.0, n], "score": 0.5} for n in range(6)]
     odd = {**usual[0], **unusual}
-    assert list(from_records([*usual, odd]))[:6] == list(from_records(usual))
+    assert rows(from_records([*usual, odd]))[:6] == rows(from_records(usual))
     for record in (
         {**usual[0], "bbox": [1, 2, True, 4]},
         {**usual[0], "score": "0.5"},

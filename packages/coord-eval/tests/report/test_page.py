@@ -119,8 +119,7 @@ def test_report_names_a_broken_image_and_goes_on(evaluation, tmp_path):
     pytest.importorskip("PIL.Image")
     (tmp_path / "3.png").write_bytes(b"not an image")
     text = evaluation.write_report(tmp_path / "out", image_root=tmp_path).read_text()
-    assert "3.png: " in text
-    assert "cannot identify" in text
+    assert "3.png: cannot identify" in text and str(tmp_path) not in text
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def fuse(
     if as_json:
         print(json.dumps({**ensemble.counts, "notes": list(ensemble.notes)}, indent=2))
     else:
-        print("\n".join(_ensemble_lines(ensemble)))
+        options.print_summary(_ensemble_lines(ensemble), ensemble.notes)
         print(f"fused: {out}")
 
 
@@ -73,20 +73,12 @@ def _ensemble_lines(ensemble: Ensemble) -> Iterator[str]:
     boxes, images = counted(counts["boxes"], "box", "boxes"), counted(counts["images"], "image")
     yield f"{boxes} of {images} became {counts['objects']:,}, by {counts['rule']}"
     for name, row in counts["files"].items():
-        shares = ", ".join(
-            f"{row.get(key, 0)} {words}" for key, words in _SHARES.items() if row.get(key) or key in _ALWAYS
-        )
-        yield f"  {name}: {counted(row.get('boxes', 0), 'box', 'boxes')}: {shares}; scored by {row['score_source']}"
-    yield from (f"note: {note}" for note in ensemble.notes)
-
-
-_SHARES = {
-    "merged": "merged with others'",
-    "duplicate": "near-duplicates of its own",
-    "alone": "found by it alone",
-    "dropped": "without area",
-}
-_ALWAYS = ("merged", "alone")
+        shares = [f"{row.get('merged', 0)} merged with others'"]
+        shares += [f"{row['duplicate']} near-duplicates of its own"] if row.get("duplicate") else []
+        shares.append(f"{row.get('alone', 0)} found by it alone")
+        shares += [f"{row['dropped']} without area"] if row.get("dropped") else []
+        boxes = counted(row.get("boxes", 0), "box", "boxes")
+        yield f"  {name}: {boxes}: {', '.join(shares)}; scored by {row['score_source']}"
 
 
 def calibrate(
@@ -113,7 +105,7 @@ def calibrate(
     if as_json:
         print(calibration.to_json(), end="")
         return
-    print("\n".join([*_calibration_lines(calibration), *(f"note: {note}" for note in evaluation.notes)]))
+    options.print_summary(_calibration_lines(calibration), evaluation.notes)
     print(f"calibration: {out}")
 
 
@@ -124,12 +116,10 @@ def _calibration_lines(calibration: Calibration) -> Iterator[str]:
         f"scored by {calibration.score_source}: {counted(len(calibration.knots), 'knot')}, "
         f"{counted(len(calibration.classes), 'category has', 'categories have')} a map of its own"
     )
-    before, after = calibration.reliability["before"], calibration.reliability["after"]
-    for title, row in (("before", before), ("after, cross-validated", after)):
-        yield (
-            f"calibration error {title}: {row['ece']:.3f}; that of more images lies in "
-            f"[{row['low']:.3f}, {row['high']:.3f}]"
-        )
+    for title, key in (("before", "before"), ("after, cross-validated", "after")):
+        row = calibration.reliability[key]
+        interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
+        yield f"calibration error {title}: {row['ece']:.3f}; that of more images lies in {interval}"
     asked: tuple[dict[str, Any], ...] = ({"precision": 0.9}, {"recall": 0.95}, {})
     for wanted in asked:
         title = ", ".join(f"{name} {value:g}" for name, value in wanted.items()) or "best F1"

@@ -135,7 +135,7 @@ def score(
     if as_json:
         print(evaluation.to_json())
     else:
-        _print_summary(evaluation_lines(evaluation), evaluation.notes)
+        options.print_summary(evaluation_lines(evaluation), evaluation.notes)
         print(f"{'report' if report else 'evaluation'}: {written}")
 
 
@@ -189,7 +189,7 @@ def compare(
     if as_json:
         print(comparison.to_json())
     else:
-        _print_summary(comparison.lines(), comparison.notes)
+        options.print_summary(comparison.lines(), comparison.notes)
 
 
 @app.command(
@@ -297,8 +297,4 @@ def _output(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool)
     if as_json:
         print(text)
     else:
-        _print_summary(lines, scores.notes)
-
-
-def _print_summary(lines: Iterable[str], notes: Sequence[str]) -> None:
-    print("\n".join([*lines, *(f"note: {note}" for note in notes)]))
+        options.print_summary(lines, scores.notes)

@@ -1,10 +1,10 @@
-"""Options that several commands share, and the progress line on a terminal."""
+"""Options that several commands share, and how they print progress and summaries."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -270,6 +270,11 @@ def repeat_options(words: Sequence[str], *names: str) -> list[str]:
             result.append(option)
         result.append(word)
     return result
+
+
+def print_summary(lines: Iterable[str], notes: Sequence[str]) -> None:
+    """Print what a command found, and the notes on it."""
+    print("\n".join([*lines, *(f"note: {note}" for note in notes)]))
 
 
 class Progress:

@@ -78,21 +78,22 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
             yield "-", sys.stdin.read().removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             raise InputError(f"standard input: not {error.encoding.upper()} text (byte {error.start})") from error
-    elif path.suffix.lower() == ".jsonl":
+        return
+    if path.suffix.lower() == ".jsonl":
         for number, record in read_json_lines(path):
             yield _text_of(record, number, f"{path}, line {number}")
+        return
+    text = read_text(path)
+    records = _records(text)
+    if records and all(record.keys() >= {"image_id", "category_id", "bbox"} for record in records):
+        raise InputError(
+            f"{path}: expected the text of an answer, found a COCO results list, which needs no parser; "
+            "`coord-eval score --predictions` takes it as it is"
+        )
+    if records and all("text" in record and record.keys() & {"image_id", "image"} for record in records):
+        yield from (_text_of(record, i, f"{path}[{i}]") for i, record in enumerate(records))
     else:
-        text = read_text(path)
-        records = _records(text)
-        if records and all(record.keys() >= {"image_id", "category_id", "bbox"} for record in records):
-            raise InputError(
-                f"{path}: expected the text of an answer, found a COCO results list, which needs no parser; "
-                "`coord-eval score --predictions` takes it as it is"
-            )
-        if records and all("text" in record and record.keys() & {"image_id", "image"} for record in records):
-            yield from (_text_of(record, i, f"{path}[{i}]") for i, record in enumerate(records))
-        else:
-            yield str(path), text
+        yield str(path), text
 
 
 def _text_of(record: dict[str, Any], number: int, where: str) -> tuple[str, str]:

@@ -86,7 +86,7 @@ def review(
     )
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
     page = found.write(out, image_root=images, title=title, most=count, facts=facts)
-    print("\n".join([*_lines(found), *(f"note: {note}" for note in found.notes)]))
+    options.print_summary(_lines(found), found.notes)
     for path in write_review_exports(found, out, tools) if tools else ():
         print(f"export: {path}")
     print(f"review: {page}")

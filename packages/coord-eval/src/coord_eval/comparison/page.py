@@ -16,12 +16,7 @@ from coord_eval.report.plot import forest_plot
 
 
 def comparison_page(comparison: Differences, image_root: str | ImageRoot | None = None) -> str:
-    """Return the page of a comparison.
-
-    Args:
-        comparison: the comparison
-        image_root: see `Comparison.write_report`
-    """
+    """Return the page of a comparison; for `image_root` see `Comparison.write_report`."""
     first, *others = comparison.metrics
     root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root
     if root is None and comparison.runs:
@@ -36,11 +31,10 @@ def comparison_page(comparison: Differences, image_root: str | ImageRoot | None 
     parts = [f"<p>{safe(comparison.verdict(run))}</p>" for run in others] + [notes(comparison.notes)]
     for run in others:
         title = f"{run} against {first}"
-        main = comparison.differences[run].get("AP")
-        figure_shown = (
-            f"AP {fixed(main.value, 3, '+')} [{fixed(main.low, 3, '+')}, {fixed(main.high, 3, '+')}]" if main else ""
-        )
-        parts.append(section(title, _differences(comparison, run), figure_shown))
+        main, shown = comparison.differences[run].get("AP"), ""
+        if main:
+            shown = f"AP {fixed(main.value, 3, '+')} [{fixed(main.low, 3, '+')}, {fixed(main.high, 3, '+')}]"
+        parts.append(section(title, _differences(comparison, run), shown))
         both = {name: comparison.runs[name][0] for name in (first, run)} if comparison.runs else {}
         if both and (changed := changed_images(both, root)):
             parts.append(section(f"Images that changed: {title}", fate_legend() + changed))
@@ -50,12 +44,10 @@ def comparison_page(comparison: Differences, image_root: str | ImageRoot | None 
 
 
 def _metric_table(comparison: Differences) -> str:
-    runs = list(comparison.metrics)
+    runs = comparison.metrics
     rows = {}
-    for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
-        cells = (comparison.metrics[run].get(metric) for run in runs)
-        shown = ("n/a" if c is None else with_seeds(c, 3) for c in cells)
-        rows[metric] = (metric, *shown)
+    for metric in dict.fromkeys(name for own in runs.values() for name in own):
+        rows[metric] = (metric, *(with_seeds(own[metric], 3) if metric in own else "n/a" for own in runs.values()))
     return headline_first(("", *runs), rows)
 
 
@@ -63,14 +55,12 @@ def _differences(comparison: Differences, run: str) -> str:
     """Return a run's differences from the first run as a forest plot and as tables."""
     differences = comparison.differences[run]
     seeds = any(d.over_seeds is not None for d in differences.values())
-    head = ("", "difference", *(("over seeds",) if seeds else ()), "paired 95 % interval", "better in", "p (Holm)")
-    rows = {
-        name: (
-            *(name, fixed(d.value, 4, "+"), *((f"± {d.over_seeds:.4f}",) if seeds else ())),
-            *(f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]", f"{100 * d.share_better:.1f} %", d.p_text),
-        )
-        for name, d in differences.items()
-    }
+    head = ("", "difference", *["over seeds"] * seeds, "paired 95 % interval", "better in", "p (Holm)")
+    rows: dict[str, tuple[str, ...]] = {}
+    for name, d in differences.items():
+        over_seeds = [f"± {d.over_seeds:.4f}"] if seeds else []
+        interval = f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]"
+        rows[name] = (name, fixed(d.value, 4, "+"), *over_seeds, interval, f"{100 * d.share_better:.1f} %", d.p_text)
     shares = {n: d for n, d in differences.items() if figure_of(n).headline and figure_of(n).is_share}
     points = {name: (d.value, d.low, d.high) for name, d in shares.items()}
     caption = "differences of the headline metrics with their paired 95 % intervals; coloured where 0 lies outside"

@@ -22,13 +22,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
-from coord_eval.intake.interpretations import (
-    RAW_SCALE,
-    Interpretation,
-    RawNumbers,
-    interpretations_by_fit,
-    mean_best_iou,
-)
+from coord_eval.intake.interpretations import RAW_SCALE, BestIou, Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.intake.joining import LabelSettings, join
 from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source
@@ -113,7 +107,7 @@ def diagnose_loaded(
     best = interpretations[0]
     seen_D = np.isin(evaluation.detections.image_D, raw.detections.image_D)
     image_d, boxes_d4 = evaluation.detections.image_D[seen_D], evaluation.detections.boxes_D4[seen_D]
-    own = mean_best_iou(truth, image_d, LAYOUTS["xywh"](boxes_d4) / np.tile(truth.sizes_I2[image_d], 2))
+    own = BestIou(truth, image_d)(LAYOUTS["xywh"](boxes_d4) / np.tile(truth.sizes_I2[image_d], 2))
     if not asked:  # some answers are looked at, and a diagnosis is proposed if they fit the objects far better
         fits = f"fits better (mean best IoU {best.fit:.3f}, not {own:.3f}); --diagnose shows its AP"
         return [f"diagnosis: {best.text} {fits}"] if best.fit >= max(_PLAUSIBLE, _CLEARLY * own) else []

@@ -40,11 +40,6 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
     standard deviation and quantiles, which do not lie on the grid. Swapped corners are sorted without counting as a
     repair, since the corners in the text may be in order; a box without area is dropped.
 
-    Args:
-        source: one of `BOX_SOURCES` other than `tokens`
-        answer: the parsed answer
-        prediction: the record of the answer, with the field that the source uses
-
     Raises:
         InputError: if the prediction does not have one value for each coordinate token of its text
     """
@@ -96,9 +91,8 @@ _CHUNK = 64
 def best_boxes(quantiles_D4Q: ArrayLike) -> np.ndarray:
     """Return the boxes [D, 4] of the highest expected IoU, by coordinate ascent from the medians.
 
-    Args:
-        quantiles_D4Q: ascending values in [0, 1], the midpoints of Q equal shares of the distribution of `x1, y1, x2,
-            y2`; Q is odd. Swapped corners of a sampled true box are sorted.
+    Of `x1, y1, x2, y2` each has Q ascending quantiles in [0, 1], the midpoints of equal shares of its distribution; Q
+    is odd. Swapped corners of a sampled true box are sorted.
 
     Example:
         >>> best_boxes([[[0.1, 0.2, 0.9], [0.2] * 3, [0.95] * 3, [0.6] * 3]])[0].tolist()
@@ -112,13 +106,11 @@ def best_boxes(quantiles_D4Q: ArrayLike) -> np.ndarray:
 def _best(sides_D4Q: np.ndarray) -> np.ndarray:
     count, middle = len(sides_D4Q), sides_D4Q.shape[2] // 2
     order_D22 = np.argsort(sides_D4Q[:, :, middle].reshape(-1, 2, 2), axis=1, kind="stable")
-    sides_D4Q = np.take_along_axis(sides_D4Q.reshape(count, 2, 2, -1), order_D22[..., None], axis=1).reshape(
-        count, 4, -1
-    )
+    sides_D22Q = np.take_along_axis(sides_D4Q.reshape(count, 2, 2, -1), order_D22[..., None], axis=1)
+    sides_D4Q = sides_D22Q.reshape(count, 4, -1)
     low_DAQ1, high_DA1Q = sides_D4Q[:, :2, :, None], sides_D4Q[:, 2:, None, :]
-    true_DAP2 = np.stack([np.minimum(low_DAQ1, high_DA1Q), np.maximum(low_DAQ1, high_DA1Q)], axis=-1).reshape(
-        count, 2, -1, 2
-    )
+    true_DAQQ2 = np.stack([np.minimum(low_DAQ1, high_DA1Q), np.maximum(low_DAQ1, high_DA1Q)], axis=-1)
+    true_DAP2 = true_DAQQ2.reshape(count, 2, -1, 2)
     true_DAP = true_DAP2[..., 1] - true_DAP2[..., 0]
     area_D1PP = (true_DAP[:, 0, :, None] * true_DAP[:, 1, None, :])[:, None]
     box_D4 = sides_D4Q[:, :, middle].copy()

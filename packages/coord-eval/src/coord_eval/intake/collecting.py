@@ -326,49 +326,42 @@ def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarra
     Raises:
         InputError: if ids are known under other names, and no name is known: then neither says what is meant
     """
-    index = IdIndex(truth)
+    index, categories = IdIndex(truth), dict(zip(truth.categories, range(len(truth.categories)), strict=True))
     # Results of other libraries may name their categories in place of an id.
-    ids: dict[Any, int] = {name: k for k, name in enumerate(truth.categories)}
-    ids |= {category_id: k for k, category_id in enumerate(truth.category_ids)}
-    names = {normalize_label(name): k for k, name in enumerate(truth.categories)}
-    names |= {name: k for k, name in enumerate(truth.categories)}
+    ids: dict[Any, int] = categories | {category_id: k for k, category_id in enumerate(truth.category_ids)}
+    names = {normalize_label(name): k for name, k in categories.items()} | categories
 
-    def places_of(kind: str, own: Sequence[str], pairs: Sequence[Key], by_id: Any, by_name: Any) -> np.ndarray:
-        places: list[int | None] = []
-        odd, moved = "", 0
-        for key, name in pairs:
-            place = before = by_id(key)
-            if name and (place is None or own[place] not in ("", name)):
-                place = by_name(name)
-                if place is None and before is not None:
-                    if PurePath(own[before]).name == PurePath(name).name:
-                        place = before  # one of several files of that name
-                    else:
-                        odd = f"{kind} {key!r} is {name!r} there and {own[before]!r} in the ground truth"
-            places.append(place)
-            moved += None is not before != place
-        if odd and all(place is None for (_, name), place in zip(pairs, places, strict=True) if name):
-            raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
-        if moved:
-            notes.append(
-                f"{moved} of {counted(len(pairs), 'value')} of {kind} mean something else in the ground truth: names "
-                "count"
-            )
-        return np.array([-1 if place is None else place for place in places], np.int64)
+    def by_name(name: str) -> int | None:
+        return names.get(name, names.get(normalize_label(name)))
 
-    notes: list[str] = []
     images = list(zip(results.table.image_ids, results.table.names, strict=True))
-    return (
-        places_of("image_id", truth.file_names, images, index.by_id, index.by_name),
-        places_of(
-            "category_id",
-            truth.categories,
-            results.categories,
-            ids.get,
-            lambda name: names.get(name, names.get(normalize_label(name))),
-        ),
-        notes,
-    )
+    image_places, notes = _places_of("image_id", truth.file_names, images, index.by_id, index.by_name)
+    places, more = _places_of("category_id", truth.categories, results.categories, ids.get, by_name)
+    return image_places, places, notes + more
+
+
+def _places_of(
+    kind: str, own: Sequence[str], pairs: Sequence[Key], by_id: Any, by_name: Any
+) -> tuple[np.ndarray, list[str]]:
+    """Return the index of each id and name among those of the ground truth, -1 for unknown; and notes."""
+    places: list[int | None] = []
+    odd, moved = "", 0
+    for key, name in pairs:
+        place = before = by_id(key)
+        if name and (place is None or own[place] not in ("", name)):
+            place = by_name(name)
+            if place is None and before is not None:
+                if PurePath(own[before]).name == PurePath(name).name:
+                    place = before  # one of several files of that name
+                else:
+                    odd = f"{kind} {key!r} is {name!r} there and {own[before]!r} in the ground truth"
+        places.append(place)
+        moved += None is not before != place
+    if odd and all(place is None for (_, name), place in zip(pairs, places, strict=True) if name):
+        raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
+    values = counted(len(pairs), "value")
+    notes = [f"{moved} of {values} of {kind} mean something else in the ground truth: names count"] if moved else []
+    return np.array([-1 if place is None else place for place in places], np.int64), notes
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:

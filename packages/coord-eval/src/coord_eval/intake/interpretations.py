@@ -261,12 +261,7 @@ def robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 class BestIou:
-    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for one box after another.
-
-    Args:
-        truth: the objects
-        image_B: the image of each box
-    """
+    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for boxes of the same images."""
 
     def __init__(self, truth: GroundTruth, image_B: np.ndarray) -> None:
         regular_R = np.flatnonzero(~truth.crowd_N & np.isin(truth.image_N, image_B))
@@ -291,8 +286,3 @@ class BestIou:
             iou_P = box_iou(boxes_B4[self._box_P], self._objects_P4)
             best_B[has_B] = np.maximum.reduceat(iou_P, self._begin_B[has_B])
         return float(best_B.mean())
-
-
-def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
-    """Return the mean over boxes, in [0, 1], of the best IoU with any object of their image; 0 without boxes."""
-    return BestIou(ground_truth, image_B)(unit_B4)

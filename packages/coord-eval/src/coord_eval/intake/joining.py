@@ -79,15 +79,10 @@ class IdIndex:
 def join(
     ground_truth: GroundTruth, keys: Iterable[tuple[ImageId | None, str | None, str, object]]
 ) -> tuple[list[int], JoinReport]:
-    """Find the image of each answer.
+    """Return the image index of each answer, -1 for an unknown image, and the report.
 
-    Args:
-        ground_truth: the images
-        keys: image id, file name, position in the file and part of each answer: the label or tile that the model was
-            asked for, which distinguishes several answers for one image
-
-    Returns:
-        The image index of each answer, -1 for unknown images, and the report.
+    The keys are image id, file name, position in the file and part of each answer: the label or tile that the model was
+    asked for, which distinguishes several answers for one image.
 
     Raises:
         InputError: if two answers are for the same part of an image, if none is for a known image, or if id and name

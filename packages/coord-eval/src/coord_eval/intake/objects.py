@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,9 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.intake.answers import AnswerSettings
 from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.joining import without_labels
-from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.predictions import from_records
 from coord_eval.intake.ranking import choose_source, object_scores
+from coord_eval.intake.results import ResultsList
 from coord_eval.parse.answer import ParsedObject, without_other_images, without_points
 from coord_eval.parse.parser import parse_answer
 
@@ -59,9 +60,10 @@ def scored_objects(
         ('cat', (0.0, 0.0, 0.5, 0.25), 1.0)
     """
     AnswerSettings(boxes, format, scale, grid, geometry, ignored_labels)
-    (prediction,) = from_records([record])
-    if not isinstance(prediction, Prediction):
+    loaded = from_records([record])
+    if isinstance(loaded, ResultsList):
         raise InputError("the record has no text: expected the record of an answer, found a box of a results list")
+    (prediction,) = loaded
     answer = parse_answer(
         prediction.text, format, scale=scale, grid=grid, keep_flat=boxes != "tokens", geometry=geometry
     )
@@ -69,8 +71,6 @@ def scored_objects(
     if boxes != "tokens":
         answer = with_boxes_from(boxes, answer, prediction)
     source, _ = choose_source(score_source, [answer], [prediction])
-    dropped: dict[str, int] = {}
-    for drop in answer.dropped:
-        dropped[drop.reason] = dropped.get(drop.reason, 0) + 1
-    scores = object_scores(source, answer, prediction)
-    return [ScoredObject(*o._replace(score=s)) for o, s in zip(answer, scores, strict=True)], dropped
+    scored = zip(answer, object_scores(source, answer, prediction), strict=True)
+    objects = [ScoredObject(*item._replace(score=score)) for item, score in scored]
+    return objects, dict(Counter(drop.reason for drop in answer.dropped))

@@ -5,10 +5,10 @@ Shapes: R boxes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +22,6 @@ Key = tuple[int | str, str | None]
 _IMAGE = ("image", "file_name")
 _CATEGORY = ("category", "category_name")
 """Fields of a row that may name its image, as Ultralytics and our own exports do, and its category."""
-
-
-class CocoResult(NamedTuple):
-    """A row of `ResultsList`: one box with the id, and the name if there is one, of its image and its category."""
-
-    image_id: int | str
-    category_id: int | str
-    bbox: tuple[float, ...]
-    score: float
-    image: str | None = None
-    category: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +44,6 @@ class ResultsList:
     def __getitem__(self, rows: slice) -> ResultsList:
         return replace(self, table=self.table.take(np.arange(len(self))[rows]))
 
-    def __iter__(self) -> Iterator[CocoResult]:
-        table = self.table
-        columns = (table.image_N, table.label_N, table.boxes_N4[:, :2], table.sides_N2, table.score_N)
-        for image, label, low, sides, score in zip(*(column.tolist() for column in columns), strict=True):
-            category_id, category = self.categories[label]
-            name = table.names[image] or None
-            yield CocoResult(table.image_ids[image], category_id, (*low, *sides), score, name, category)
-
 
 class ResultColumns:
     """Collects the records of a results list."""
@@ -79,11 +60,7 @@ class ResultColumns:
         return usual is not None
 
     def add(self, records: Sequence[Mapping[str, Any]], places: Iterable[str]) -> None:
-        """Add boxes.
-
-        Args:
-            records: the records of the boxes
-            places: where each record stands, for messages
+        """Add the boxes of records, of which `places` say where they stand.
 
         Raises:
             InputError: naming record and field

@@ -12,7 +12,7 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, mean_best_iou
+from coord_eval.intake.interpretations import RAW_SCALE, BestIou, RawNumbers, interpretations_by_fit
 from coord_eval.intake.prediction import Prediction
 from coord_eval.parse.answer import OVERSHOOT, corners
 from coord_eval.parse.parser import parse_answer
@@ -78,16 +78,15 @@ def infer_scale(
         "input_pixels": input_B2,
     }
     divisors = {scale: sides_B2 for scale, sides_B2 in divisors.items() if np.isfinite(sides_B2).all()}
-    evidence = []
-    for scale, sides_B2 in divisors.items():
-        outside_B, fit = _fit(ground_truth, image_B, raw_B4 / np.tile(sides_B2, 2))
-        evidence.append(_Evidence(scale, fit, float(outside_B.mean())))
+    fit = BestIou(ground_truth, image_B)
+    evidence = [_evidence(scale, fit, raw_B4 / np.tile(sides_B2, 2)) for scale, sides_B2 in divisors.items()]
     ranked = sorted(evidence, key=lambda e: -e.fit)
     top = ranked[0].fit
     best_B2, none_B = divisors[ranked[0].scale], np.zeros(len(rows), np.int64)
     rivals = [e.fit for e in ranked if np.abs(np.log(divisors[e.scale] / best_B2)).max() > _DIFFERENT]
     boxes = Detections.of(ground_truth, image_B, none_B, raw_B4, none_B, none_B)
-    if problem := _problem(ground_truth, RawNumbers(boxes, raw_B4, input_B2, "xyxy", "plain"), best_B2, rivals):
+    raw = RawNumbers(boxes, raw_B4, input_B2, "xyxy", "plain")
+    if problem := _problem(ground_truth, raw, best_B2, top, rivals):
         values = ", ".join(f"{e.scale}: {e.fit:.3f}" for e in ranked[:3])
         raise InputError(f"scale: none fits (mean best IoU {values}); {problem}")
     candidates = [e for e in evidence if e.fit >= top - _CLOSE]
@@ -103,23 +102,18 @@ def infer_scale(
     ]
 
 
-def _problem(truth: GroundTruth, raw: RawNumbers, best_B2: np.ndarray, rivals: Sequence[float]) -> str:
+def _problem(truth: GroundTruth, raw: RawNumbers, best_B2: np.ndarray, top: float, rivals: Sequence[float]) -> str:
     """Return why the best scale is unreliable and what to do; empty if it is reliable.
 
-    Args:
-        truth: the ground truth
-        raw: the numbers
-        best_B2: divisors of the best scale
-        rivals: mean best IoU of the scales that are different from it
+    Its divisors are `best_B2` and its mean best IoU is `top`; `rivals` are those of the scales that differ from it.
     """
-    image_B = raw.detections.image_D
-    top = _fit(truth, image_B, raw.numbers_B4 / np.tile(best_B2, 2))[1]
     if top * _RESIZED_CLEARLY <= 1:  # otherwise no interpretation can be clearly better
+        image_B = raw.detections.image_D
         images = np.flatnonzero(np.bincount(image_B))
         few_B = np.isin(image_B, images[:: -(-len(images) // _IMAGES)])
-        some = replace(raw, detections=raw.detections.take(few_B), numbers_B4=raw.numbers_B4[few_B])
-        some = replace(some, input_B2=raw.input_B2[few_B])
-        own = _fit(truth, image_B[few_B], some.numbers_B4 / np.tile(best_B2[few_B], 2))[1]
+        boxes, numbers_b4, input_b2 = raw.detections.take(few_B), raw.numbers_B4[few_B], raw.input_B2[few_B]
+        some = replace(raw, detections=boxes, numbers_B4=numbers_b4, input_B2=input_b2)
+        own = _evidence("pixels", BestIou(truth, image_B[few_B]), numbers_b4 / np.tile(best_B2[few_B], 2)).fit
         for found in interpretations_by_fit(truth, some, fitted=False):
             if found.fit >= max(_PLAUSIBLE, own * (_RESIZED_CLEARLY if found.is_resized else _CLEARLY)):
                 return f"this looks like {found.text}, of a mean best IoU of {found.fit:.3f}; name the scale"
@@ -128,10 +122,9 @@ def _problem(truth: GroundTruth, raw: RawNumbers, best_B2: np.ndarray, rivals: S
     return ""
 
 
-def _fit(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return which boxes lie outside their images, and the mean best IoU with 0 for these boxes."""
-    outside_B: np.ndarray = unit_B4.max(axis=1) > 1 + OVERSHOOT
-    return outside_B, mean_best_iou(ground_truth, image_B, np.where(outside_B[:, None], 0, unit_B4))
+def _evidence(scale: ScaleName, fit: BestIou, unit_B4: np.ndarray) -> _Evidence:
+    outside_B = unit_B4.max(axis=1) > 1 + OVERSHOOT
+    return _Evidence(scale, fit(np.where(outside_B[:, None], 0, unit_B4)), float(outside_B.mean()))
 
 
 def _raw_boxes(
@@ -143,19 +136,16 @@ def _raw_boxes(
 ) -> list[tuple[int, Sequence[float], Sequence[float], Sequence[float]]]:
     """Return image, corners as stated, image size and model input size of each plain box."""
     rows: list[tuple[int, Sequence[float], Sequence[float], Sequence[float]]] = []
+    unknown = (np.nan, np.nan)
     for prediction, image in zip(predictions, images, strict=True):
         if prediction.tile:
             raise InputError(f"{prediction.where}, tile: the scale of numbers within tiles cannot be inferred; name it")
-        if image < 0:
+        answer = parse_answer(prediction.text, format, scale=RAW_SCALE, grid=grid) if image >= 0 else None
+        if answer is None or answer.scale is None:
             continue
-        size = ground_truth.sizes_I2[image] if ground_truth.sizes_known else (np.nan, np.nan)
+        size = ground_truth.sizes_I2[image] if ground_truth.sizes_known else unknown
         if prediction.width and prediction.height:
             size = (prediction.width, prediction.height)
-        input_size = prediction.input_size or (np.nan, np.nan)
-        answer = parse_answer(prediction.text, format, scale=RAW_SCALE, grid=grid)
-        rows += [
-            (image, corners(item.order, item.bins), size, input_size)
-            for item in answer
-            if answer.scale is not None and item.is_box
-        ]
+        boxes = (corners(item.order, item.bins) for item in answer if item.is_box)
+        rows += [(image, box, size, prediction.input_size or unknown) for box in boxes]
     return rows

@@ -230,14 +230,13 @@ def fiftyone_samples(records: Records) -> list[dict[str, Any]]:
             points = [[x / w, y / h] if (x, y) in item.placed else [math.nan, math.nan] for x, y in item.points]
             if not item.points:
                 box = [a / b for a, b in zip(_xywh(item.box), (w, h, w, h), strict=True)]
-                fields = {"label": item.label, "bounding_box": box, "confidence": item.score}
-                sample["detections"].append(fields)
+                kind, fields = "detections", {"bounding_box": box, "confidence": item.score}
             elif item.outlined:
-                fields = {"label": item.label, "points": [points], "closed": True, "filled": True}
-                sample.setdefault("polylines", []).append(fields | {"confidence": item.score})
+                outline = {"points": [points], "closed": True, "filled": True}
+                kind, fields = "polylines", {**outline, "confidence": item.score}
             else:
-                fields = {"label": item.label, "points": points, "confidence": [item.score] * len(points)}
-                sample.setdefault("keypoints", []).append(fields)
+                kind, fields = "keypoints", {"points": points, "confidence": [item.score] * len(points)}
+            sample.setdefault(kind, []).append({"label": item.label, **fields})
         samples.append(sample)
     return samples
 
@@ -255,13 +254,13 @@ def _cvat(records: Records, folder: Path) -> Path:
         name = _printable(record["image"])
         image = ElementTree.SubElement(root, "image", {"id": str(number), "name": name, **size})
         for item in _objects(record):
+            kind = "polygon" if item.outlined else "points" if item.points else "box"
+            place = {"points": ";".join(f"{x:.2f},{y:.2f}" for x, y in item.placed)}
+            if kind == "box":
+                corners = (f"{value:.2f}" for value in item.box)
+                place = dict(zip(("xtl", "ytl", "xbr", "ybr"), corners, strict=True))
             common = {"label": item.label, "source": "auto", "occluded": "0", "z_order": "0"}
-            if not item.points:
-                corners = zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.2f}" for value in item.box), strict=True)
-                ElementTree.SubElement(image, "box", {**common, **dict(corners)})
-            else:
-                points = ";".join(f"{x:.2f},{y:.2f}" for x, y in item.placed)
-                ElementTree.SubElement(image, "polygon" if item.outlined else "points", {**common, "points": points})
+            ElementTree.SubElement(image, kind, common | place)
     return _xml(folder / "cvat.xml", root)
 
 
@@ -285,7 +284,8 @@ def _xml(path: Path, root: ElementTree.Element) -> Path:
 
 
 def _json(path: Path, content: Any) -> Path:
-    return _write(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    return path
 
 
 def _write(path: Path, text: str) -> Path:

@@ -22,12 +22,12 @@ def confusions(evaluation: Figures) -> str:
     confusion: dict[str, dict[str, int]] = evaluation.analysis["confusion"]
     if not confusion:
         return ""
-    rows: list[tuple[object, ...]] = []
+    rows = []
     for true, predicted, count in confused_pairs(confusion):
         row = evaluation.intervals.get(confused_name(true, predicted))
         share = f"{count / sum(confusion[true].values()):.3f}"
-        shown = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
-        rows.append((true, predicted, count, share + shown))
+        interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+        rows.append((true, predicted, count, share + interval))
     head = ("ground-truth label", "predicted label", "count", "share of the label")
     pairs = table(head, rows, sortable=True) if rows else ""
     return f"<div>{_matrix(confusion)}{pairs}</div>"
@@ -55,19 +55,18 @@ def _matrix(confusion: Mapping[str, Mapping[str, int]]) -> str:
     names = [name for name, _ in wrong.most_common() if name not in last][:_MATRIX]
     left_out = len(wrong) - len(last) - len(names)
     columns = [*names, *last]
-    cells = []
+    rows = []
     for true in (*names, *(name for name in last if name in confusion)):
         row = confusion.get(true, {})
         total = max(sum(row.values()), 1)
-        counts = "".join(
-            f'<td style="--v:{row.get(predicted, 0) / total:.2f}"{" class=same" if predicted == true else ""}>'
-            f"{row.get(predicted) or ''}</td>"
-            for predicted in columns
-        )
-        cells.append(f'<tr><th scope="row">{safe(true)}</th>{counts}</tr>')
+        cells = [f'<th scope="row">{safe(true)}</th>']
+        for predicted in columns:
+            same, count = " class=same" if predicted == true else "", row.get(predicted, 0)
+            cells.append(f'<td style="--v:{count / total:.2f}"{same}>{count or ""}</td>')
+        rows.append(f"<tr>{''.join(cells)}</tr>")
     header = "".join(f'<th scope="col">{safe(name)}</th>' for name in columns)
     more = f" {counted(left_out, 'label')} with fewer confusions left out." if left_out else ""
-    matrix = f"<table class=matrix><thead><tr><th></th>{header}</tr></thead><tbody>{''.join(cells)}</tbody></table>"
+    matrix = f"<table class=matrix><thead><tr><th></th>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return (
         "<p>Rows: ground truth; columns: answers; boxes are paired at an IoU of at least .50 whatever their label. "
         f"Shades: share of the row.{more}</p>{scrolled(matrix)}"

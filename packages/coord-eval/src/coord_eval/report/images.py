@@ -50,10 +50,8 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
     chosen = set(order[len(order) - best :])
     for finding in findings:
         chosen.update([image for image in order if image in finding.images][: limit // (4 * len(findings))])
-    for image in order:
-        if len(chosen) >= limit:
-            break
-        chosen.add(image)
+    others = [image for image in order if image not in chosen]
+    chosen.update(others[: max(limit - len(chosen), 0)])
     return [image for image in order if image in chosen]
 
 
@@ -119,11 +117,9 @@ class _ObjectTokens:
     def of(self, image: int) -> tuple[list[tuple[str, int, str]], int, float, float]:
         """Return the tokens of an image, its number of errors, their highest score, and the smallest area."""
         truth, detections = self._scored.truth, self._scored.detections
-        rows_d, objects_n = self._rows_d[image].tolist(), self._objects_n[image].tolist()
-        areas = [float(truth.area_N[n]) for n in objects_n]
-        tokens = []
-        scores = []
-        for d in rows_d:
+        objects_n = self._objects_n[image].tolist()
+        tokens, scores = [], []
+        for d in self._rows_d[image].tolist():
             kind, size = str(self._kind_D[d]), _size_name(float(detections.boxes_D4[d, 2:].prod()))
             tokens.append((kind, int(detections.category_D[d]), size))
             if kind != "hit":
@@ -131,9 +127,10 @@ class _ObjectTokens:
                 if (target := int(self._target_D[d])) >= 0:  # an error of a name belongs to both names
                     tokens.append((kind, int(truth.category_N[target]), size))
         missed = [n for n in objects_n if self._missed_N[n]]
-        tokens += [("missed", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in missed]
-        present = [("", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in objects_n]
-        return [*tokens, *present], len(scores) + len(missed), max(scores, default=-1.0), min(areas, default=1e12)
+        for kind, listed_n in (("missed", missed), ("", objects_n)):
+            tokens += [(kind, int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in listed_n]
+        smallest = float(truth.area_N[objects_n].min(initial=1e12))
+        return tokens, len(scores) + len(missed), max(scores, default=-1.0), smallest
 
 
 def _size_name(area: float) -> str:

@@ -86,8 +86,7 @@ def errors(evaluation: Figures) -> str:
     kinds = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in ERROR_KINDS.items())
     return (
         "<p>AP50 gained if only the errors of one kind were repaired, after TIDE. Every false box has one kind.</p>"
-        + table(("kind", "count", "AP50 lost"), rows)
-        + f"<p>{safe(kinds)}.</p>"
+        f"{table(('kind', 'count', 'AP50 lost'), rows)}<p>{safe(kinds)}.</p>"
     )
 
 
@@ -153,9 +152,9 @@ def score_curve(evaluation: Figures) -> str:
     scores, *rates = np.array(curve.points).T
     bounds = np.array(curve.intervals).T
     with chart(caption, width=560, height=300) as drawn:
-        for place, (name, values) in enumerate(zip(_RATES, rates, strict=True)):
-            colour, style = PALETTE[2 - place], ("--", ":", "-")[place]
-            drawn.axes.plot(scores, values, style, label=name, color=colour)
+        for place, (name, style) in enumerate(zip(_RATES, ("--", ":", "-"), strict=True)):
+            colour = PALETTE[2 - place]
+            drawn.axes.plot(scores, rates[place], style, label=name, color=colour)
             if evaluation.intervals:
                 drawn.axes.fill_between(scores, *bounds[2 * place : 2 * place + 2], alpha=0.15, color=colour)
         drawn.axes.plot([best.value], [best.f1], marker="o", markersize=8, color=PALETTE[0])

@@ -147,10 +147,8 @@ def figures_html(evaluation: Figures) -> str:
 def _shape_table(shapes: Mapping[str, Any]) -> str:
     """Return the scores of shapes other than boxes, and their ceiling."""
     ceiling = shapes["ceiling"]
-    names = {"AP": "AP", "mean": "mean similarity over objects, 0 for missed ones"}
-    rows = [
-        (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
-    ]
+    names = {name: name for name in _ap_names(shapes)} | {"mean": "mean similarity over objects, 0 for missed ones"}
+    rows = [(shown, number(shapes[name]), number(ceiling[name])) for name, shown in names.items()]
     text = (
         f"<p>{counted(shapes['objects'], 'object')} of the geometry {safe(shapes['geometry'])}, compared by "
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "

@@ -280,11 +280,7 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
 
 
 def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str:
-    """Draw differences with their intervals, a row each, the first at the top, and a line at 0; return the SVG.
-
-    Args:
-        rows: difference, lower and upper end of its interval, by the name of the row
-        alt: description for screen readers
+    """Draw differences, each with the two ends of its interval, in a row each, and a line at 0; return the SVG.
 
     Example:
         >>> forest_plot({"AP": (0.02, 0.01, 0.03)}, "AP gained")[:4]
@@ -306,10 +302,6 @@ def box_rows(axes: Panel, samples: Mapping[str, Sequence[float]]) -> None:
 
     The line extends from the 5th to the 95th percentile and the box from the first to the third quartile; the thick
     stroke marks the median. An empty sample has an empty row.
-
-    Args:
-        axes: a panel of a chart
-        samples: values by the name of the row
     """
     for row, values in enumerate(samples.values()):
         if len(values):

@@ -54,13 +54,7 @@ class Compared:
 
 
 def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Compared:
-    """Pair answers with labels.
-
-    Args:
-        truth: the labels
-        detections: the answers
-        calibrated: whether the scores are probabilities already
-    """
+    """Pair answers with labels; the scores of `calibrated` answers are probabilities already."""
     pairs = overlapping_pairs(truth, detections, use_categories=False)
     same_P = detections.category_D[pairs.det_P] == truth.category_N[pairs.object_P]
     in_crowd_P = truth.crowd_N[pairs.object_P]

@@ -108,7 +108,7 @@ class _Plan:
             n = rows.get((image, item.object))
             name = None if n is None else truth.categories[truth.category_N[n]]
             if n is None or (item.label is not None and item.label.desc != name):
-                found = "no such label" if n is None else repr(name)
+                found = repr(name) if name else "no such label"
                 raise InputError(
                     f"{where}: decisions[{i}]: expected {item.label and item.label.desc!r} as object {item.object} of "
                     f"image {item.image_id!r}, found {found}; review again"

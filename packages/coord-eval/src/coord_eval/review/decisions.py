@@ -99,12 +99,13 @@ class Decisions:
     decisions: tuple[Decision, ...]
 
     def __post_init__(self) -> None:
-        first: dict[tuple[int | str, int], int] = {}
+        seen: dict[tuple[int | str, int], int] = {}
         for i, item in enumerate(self.decisions):
-            if item.object is not None and first.setdefault((item.image_id, item.object), i) != i:
+            first = i if item.object is None else seen.setdefault((item.image_id, item.object), i)
+            if first != i:
                 raise InputError(
                     f"decisions[{i}]: a second one about object {item.object} of image {item.image_id!r}, after "
-                    f"decisions[{first[item.image_id, item.object]}]; keep one"
+                    f"decisions[{first}]; keep one"
                 )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from coord_codec.files import InputError, read_bytes, write_text
+from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.sorting import places_in_images
 from coord_eval.labelling.formats import EXPORTS
-from coord_eval.review.findings import Box, ReviewFinding
+from coord_eval.review.findings import ReviewFinding
 from coord_eval.review.result import Review
 
 TOOLS = ("labelstudio", "cvat", "coco", "fiftyone")
@@ -37,44 +38,40 @@ def proposed_records(review: Review) -> list[dict[str, Any]]:
             f"export: the labels are drawn as {', '.join(truth.drawn)}, and a review has only their boxes; decide on "
             "its page instead"
         )
-    index = {image_id: i for i, image_id in enumerate(truth.image_ids)}
     of_image: dict[int, list[ReviewFinding]] = {}
     for finding in review.findings:
-        of_image.setdefault(index[finding.image_id], []).append(finding)
+        of_image.setdefault(review.image_index[finding.image_id], []).append(finding)
     if of_image and not (truth.sizes_known and np.isfinite(truth.sizes_I2[list(of_image)]).all()):
         raise InputError("export: the ground truth states no image sizes, which labelling tools need; add them")
-    places_N = places_in_images(truth.image_N)
+    places_N, corners_N4 = places_in_images(truth.image_N), LAYOUTS["xywh"](truth.boxes_N4)
     records = []
     for image, findings in of_image.items():
         suspected = {finding.object: finding for finding in findings if finding.object is not None}
         objects = []
         for n in np.nonzero((truth.image_N == image) & ~truth.crowd_N)[0].tolist():
-            x, y, w, h = truth.boxes_N4[n].tolist()
-            name = truth.categories[truth.category_N[n]]
-            objects += _objects(suspected.get(int(places_N[n])), name, (x, y, x + w, y + h))
+            label = {"desc": truth.categories[truth.category_N[n]], "bbox_xyxy": corners_N4[n].tolist()}
+            suspicion = suspected.get(int(places_N[n]))
+            if suspicion is None:
+                objects.append(label | {"score": 1.0})
+            elif suspicion.probability < APPLIED:
+                objects.append(label | {"score": 1 - suspicion.probability})
+            else:
+                objects += _proposed(suspicion)
         for finding in findings:
-            if finding.object is None and finding.probability >= APPLIED and finding.proposal is not None:
-                proposal = finding.proposal
-                objects.append(_object(proposal.desc, proposal.box_xyxy, finding.probability))
+            if finding.object is None and finding.probability >= APPLIED:
+                objects += _proposed(finding)
         width, height = truth.sizes_I2[image].tolist()
         named = {"image_id": truth.image_ids[image], "image": truth.file_names[image]}
         records.append({**named, "width": int(width), "height": int(height), "objects": objects})
     return records
 
 
-def _objects(finding: ReviewFinding | None, name: str, box: Box) -> list[dict[str, Any]]:
-    """Return what becomes of a label: it stays, changes, or goes."""
-    if finding is None:
-        return [_object(name, box, 1.0)]
-    if finding.probability < APPLIED:
-        return [_object(name, box, 1 - finding.probability)]
-    if finding.proposal is None:
+def _proposed(finding: ReviewFinding) -> list[dict[str, Any]]:
+    """Return what stands in place of a label: the proposal, or nothing."""
+    said = finding.proposal
+    if said is None:
         return []
-    return [_object(finding.proposal.desc, finding.proposal.box_xyxy, finding.probability)]
-
-
-def _object(name: str, box: Box, score: float) -> dict[str, Any]:
-    return {"desc": name, "bbox_xyxy": list(box), "score": score}
+    return [{"desc": said.desc, "bbox_xyxy": list(said.box_xyxy), "score": finding.probability}]
 
 
 def write_review_exports(review: Review, folder: str | Path, tools: Sequence[str]) -> list[Path]:

@@ -45,7 +45,11 @@ class JudgedLabels:
 
     def to_line(self, finding: ReviewFinding) -> dict[str, Any]:
         """Return a suspicion as it stands in `review.jsonl`; boxes are `bbox` in [0, 1] and `bbox_xyxy` in pixels."""
-        proposal = finding.proposal
+        label = proposal = None
+        if finding.box_xyxy is not None:
+            label = self._boxed(finding.image_id, finding.label, finding.box_xyxy)
+        if (said := finding.proposal) is not None:
+            proposal = {**self._boxed(finding.image_id, said.desc, said.box_xyxy), "score": said.score}
         return {
             "image": finding.image,
             "image_id": finding.image_id,
@@ -53,22 +57,18 @@ class JudgedLabels:
             "answer": finding.answer,
             "kind": finding.kind,
             "probability": finding.probability,
-            "label": self._boxed(finding, finding.label, finding.box_xyxy),
-            "proposal": None
-            if proposal is None
-            else {**(self._boxed(finding, proposal.desc, proposal.box_xyxy) or {}), "score": proposal.score},
+            "label": label,
+            "proposal": proposal,
             "evidence": dict(finding.evidence),
         }
 
-    def _boxed(self, finding: ReviewFinding, desc: str | None, box: Box | None) -> dict[str, Any] | None:
-        if box is None:
-            return None
-        width, height = self.truth.sizes_I2[self._index[finding.image_id]].tolist()
-        unit = [v / side for v, side in zip(box, (width, height, width, height), strict=True)]
+    def _boxed(self, image_id: int | str, desc: str | None, box: Box) -> dict[str, Any]:
+        unit = (np.array(box) / np.tile(self.truth.sizes_I2[self.image_index[image_id]], 2)).tolist()
         return {"desc": desc, "bbox": unit if np.isfinite(unit).all() else None, "bbox_xyxy": list(box)}
 
     @cached_property
-    def _index(self) -> dict[int | str, int]:
+    def image_index(self) -> dict[int | str, int]:
+        """The index of each image by its id."""
         return {image_id: i for i, image_id in enumerate(self.truth.image_ids)}
 
     def to_dict(self) -> dict[str, Any]:

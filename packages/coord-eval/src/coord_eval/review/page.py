@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from coord_codec.counts import counted
+from coord_codec.layouts import LAYOUTS
 from coord_codec.pages import Card, Drawn, Gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
@@ -139,7 +141,6 @@ def _add_cards(
     cards: Gallery, review: JudgedLabels, findings: Sequence[ReviewFinding], root: ImageRoot | None
 ) -> list[str]:
     """Add a card for each suspicion; returns notes on images that are not shown."""
-    index = {image_id: i for i, image_id in enumerate(review.truth.image_ids)}
     number = {name: k for k, name in enumerate(cards.labels)}
 
     @lru_cache(maxsize=4)  # neighbours in the order of suspicions are often of one image
@@ -148,7 +149,7 @@ def _add_cards(
 
     without, unreadable = 0, set[int]()
     for finding in findings:
-        i = index[finding.image_id]
+        i = review.image_index[finding.image_id]
         without += cards.is_full
         picture = None if i in unreadable else picture_of(i)
         if picture is None:
@@ -181,15 +182,10 @@ def sentence(finding: ReviewFinding) -> str:
     """Return what a suspicion says, in a few words."""
     proposal = finding.proposal
     said = "" if proposal is None else f"{proposal.desc!r} (score {proposal.score:.2f})"
-    match finding.kind:
-        case "missing":
-            return f"missing: {said}"
-        case "moved":
-            return f"moved: {finding.label!r}"
-        case "renamed" | "mixed":
-            return f"{finding.kind}: {finding.label!r}" + (f", the answer says {said}" if said else "")
-        case kind:
-            return f"{kind}: {finding.label!r}"
+    if finding.kind == "missing":
+        return f"missing: {said}"
+    is_named = said and finding.kind in ("renamed", "mixed")
+    return f"{finding.kind}: {finding.label!r}" + (f", the answer says {said}" if is_named else "")
 
 
 def _drawings(
@@ -245,13 +241,12 @@ def _others(review: JudgedLabels, finding: ReviewFinding, i: int, size: tuple[fl
     drawn = []
     for place, n in enumerate(np.nonzero(truth.image_N == i)[0].tolist()):
         if place != finding.object:
-            x, y, w, h = truth.boxes_N4[n].tolist()
             name = truth.categories[truth.category_N[n]]
-            box = _relative((x, y, x + w, y + h), (0.0, 0.0), size)
+            box = _relative(LAYOUTS["xywh"](truth.boxes_N4[n : n + 1])[0], (0.0, 0.0), size)
             drawn.append(Drawn(name, box, "crowd", f"another label: {name}", _OTHER, named=False))
     return drawn
 
 
-def _relative(box: Box, origin: tuple[float, float], size: tuple[float, float]) -> Box:
+def _relative(box: ArrayLike, origin: tuple[float, float], size: tuple[float, float]) -> Box:
     x1, y1, x2, y2 = ((np.reshape(box, (2, 2)) - origin) / size).ravel().tolist()
     return x1, y1, x2, y2

@@ -40,11 +40,8 @@ def calibrated_on_planted_faults(
 ) -> tuple[np.ndarray, int] | None:
     """Return the probability [N] that each label is wrong, and the number of planted faults; None for too few labels.
 
-    Args:
-        truth: the labels
-        log_odds_N: how suspect each of them is, on any scale that grows with the probability of a fault
-        log_odds_of: returns the same for other labels beside the same answers
-        seed: seed of the halves and of the faults
+    `log_odds_N` says how suspect each label is, on any scale that grows with the probability of a fault, and
+    `log_odds_of` the same of other labels beside the same answers.
     """
     regular_N = ~truth.crowd_N
     if regular_N.sum() < LEAST_LABELS:
@@ -84,10 +81,8 @@ def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarr
         fitted = np.clip((1 - _STRICT) * interpolate(knots, rank) + _STRICT * rank, 0, 1 - 1e-3)
         return np.asarray(fitted / (1 - fitted) * (1 - share) / share)
 
-    probability_n: np.ndarray = np.minimum(
-        _rate(known_s, faults_p) * times_of(judged_n) / times_of(known_s).mean(), _MOST
-    )
-    return probability_n
+    expected_n = _rate(known_s, faults_p) * times_of(judged_n) / times_of(known_s).mean()
+    return np.asarray(np.minimum(expected_n, _MOST))
 
 
 def _rate(known_s: np.ndarray, faults_p: np.ndarray) -> float:
@@ -101,10 +96,7 @@ def _rate(known_s: np.ndarray, faults_p: np.ndarray) -> float:
 def plant(truth: GroundTruth, where_N: np.ndarray, draw: np.random.Generator) -> tuple[GroundTruth, np.ndarray]:
     """Return labels of which some are wrong, and which: renamed, moved, spurious, duplicate or both of the first two.
 
-    Args:
-        truth: the labels
-        where_N: those of which some are changed, or get one beside them
-        draw: what is drawn from
+    Of the labels `where_N` some are changed, or get another one beside them.
 
     Example:
         >>> from coord_codec import Instance

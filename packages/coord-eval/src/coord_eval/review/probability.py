@@ -57,15 +57,10 @@ def probabilities(
     with_likelihoods: bool,
     goes_on_d: np.ndarray | None = None,
 ) -> Probabilities:
-    """Return the probabilities of all faults.
+    """Return the probabilities of all faults: 0 for labels that are not judged.
 
-    Args:
-        figures_NF: figures of the labels, in the order of `LABEL_FIGURES`
-        figures_dF: figures of the answers without a label, in the order of `ANSWER_FIGURES`
-        judged_N: which labels are judged; the others get 0
-        with_likelihoods: whether the figures of the likelihoods are there
-        goes_on_d: how much the model expects another object in the image of each answer, see `likelihood.goes_on`; NaN
-            or None where that is unknown
+    The figures have the orders of `LABEL_FIGURES` and `ANSWER_FIGURES`; `goes_on_d` says how much the model expects
+    another object in the image of each answer, see `likelihood.goes_on`, NaN or None where that is unknown.
     """
     weights = WITH_LIKELIHOODS if with_likelihoods else WITHOUT
     ratio_nK = likelihood_ratios(figures_NF[judged_N], weights)
@@ -84,8 +79,7 @@ def probabilities(
 
 def log_odds_without_likelihoods(figures_NF: np.ndarray) -> np.ndarray:
     """Return log-odds [N] that labels are wrong, as far as answers alone tell, at the rates of the fit."""
-    log_odds_N: np.ndarray = np.log(likelihood_ratios(figures_NF, WITHOUT) @ np.array(WITHOUT.rates))
-    return log_odds_N
+    return np.asarray(np.log(likelihood_ratios(figures_NF, WITHOUT) @ np.array(WITHOUT.rates)))
 
 
 def with_probability(found: Probabilities, wrong_N: np.ndarray, judged_N: np.ndarray) -> Probabilities:

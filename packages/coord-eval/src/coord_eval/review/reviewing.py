@@ -253,25 +253,25 @@ class _Judgement:
         partner, rival = int(self.compared.partner_N[n]), int(self.compared.rival_N[n])
         return {"renamed": rival, "mixed": rival, "moved": partner}.get(self._kinds[n], -1)
 
-    def _said(self, d: int) -> dict[str, Any]:
-        """Return the rank of an answer and what it proposes."""
-        if d < 0:
-            return {"answer": None, "proposal": None}
-        of = self.detections
-        name, box = of.table.labels[of.category_D[d]], _corners(of.boxes_D4[d])
-        return {"answer": int(of.rank_D[d]), "proposal": Proposal(name, box, float(of.scores_D[d]))}
+    def _finding(self, image: int, d: int, **fields: Any) -> ReviewFinding:
+        """Return a finding with the rank of the answer that speaks for it, -1 for none, and what it proposes."""
+        answer = proposal = None
+        if d >= 0:
+            of = self.detections
+            label, box = of.table.labels[of.category_D[d]], _corners(of.boxes_D4[d])
+            answer, proposal = int(of.rank_D[d]), Proposal(label, box, float(of.scores_D[d]))
+        image_id, name = self.truth.image_ids[image], self.truth.file_names[image]
+        return ReviewFinding(image_id=image_id, image=name, answer=answer, proposal=proposal, **fields)
 
     def _of_label(self, n: int) -> ReviewFinding:
-        truth, image = self.truth, int(self.truth.image_N[n])
-        return ReviewFinding(
-            image_id=truth.image_ids[image],
-            image=truth.file_names[image],
+        return self._finding(
+            int(self.truth.image_N[n]),
+            self._answer(n),
             object=self._places[n],
             kind=self._kinds[n],
             probability=float(self._wrong_N[n]),
-            label=truth.categories[truth.category_N[n]],
-            box_xyxy=_corners(truth.boxes_N4[n]),
-            **self._said(self._answer(n)),
+            label=self.truth.categories[self.truth.category_N[n]],
+            box_xyxy=_corners(self.truth.boxes_N4[n]),
         )
 
     def _figures(self, n: int) -> dict[str, float]:
@@ -281,18 +281,16 @@ class _Judgement:
         return known | {f"p_{kind}": share for kind, share in shares}
 
     def _of_answer(self, place: int, d: int) -> ReviewFinding:
-        truth, image = self.truth, int(self.detections.image_D[d])
         figures = {"confidence": float(self.compared.confidence_D[d]), "unmatched": self.compared.unmatched}
-        return ReviewFinding(
-            image_id=truth.image_ids[image],
-            image=truth.file_names[image],
+        return self._finding(
+            int(self.detections.image_D[d]),
+            d,
             object=None,
             kind="missing",
             probability=float(self.found.missing_d[place]),
             label=None,
             box_xyxy=None,
             evidence=figures,
-            **self._said(d),
         )
 
 

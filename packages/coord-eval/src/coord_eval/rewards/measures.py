@@ -19,11 +19,7 @@ def f1(judged: JudgedAnswers, beta: float = 1.0) -> np.ndarray:
     """Return the F-measure, mean over IoU .50, .55, ..., .95: (1 + β²) hits / (β² objects + boxes)."""
     squared = beta * beta
     below_IT = squared * judged.objects_I[:, None] + judged.stated_IT
-    return _mean_over_thresholds(ratio((1 + squared) * judged.hits_IT, below_IT, 1.0))
-
-
-def _mean_over_thresholds(values_IT: np.ndarray) -> np.ndarray:
-    return np.asarray(values_IT.mean(axis=1))
+    return np.asarray(ratio((1 + squared) * judged.hits_IT, below_IT, 1.0).mean(axis=1))
 
 
 def recall(judged: JudgedAnswers) -> np.ndarray:
@@ -53,7 +49,7 @@ def expected_ap(judged: JudgedAnswers) -> np.ndarray:
     q_IT = np.clip((hits_IT - 1) / np.maximum(stated_IT - 1, 1), 0, None)
     precision_IT = ((1 - q_IT) * harmonic[stated_IT] + q_IT * stated_IT) / np.maximum(stated_IT, 1)
     ap_IT = hits_IT * precision_IT / np.maximum(judged.objects_I, 1)[:, None]
-    return _mean_over_thresholds(np.where(judged.objects_I[:, None] > 0, ap_IT, stated_IT == 0))
+    return np.asarray(np.where(judged.objects_I[:, None] > 0, ap_IT, stated_IT == 0).mean(axis=1))
 
 
 def well_formed(judged: JudgedAnswers) -> np.ndarray:

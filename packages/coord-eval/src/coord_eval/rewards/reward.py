@@ -94,18 +94,12 @@ def box_reward(
     value_I = sum((weights[name] / total * values[name] for name in weights), np.zeros(len(answers)))
     # The weights' rounding must not carry a sum beyond its bounds.
     value_I = np.clip(value_I, 0.0, 1.0)
-    if not parts:
-        return [float(value) for value in value_I]
-    return _with_parts(judged, value_I, values)
+    return _with_parts(judged, value_I, values) if parts else value_I.tolist()
 
 
-def _weights(kind: Kind) -> dict[str, float]:
-    """Return the weights of a kind by name.
-
-    Raises:
-        InputError: for an unknown name, or weights that are not positive numbers
-    """
-    weights = {kind: 1.0} if isinstance(kind, str) else dict(kind)
+def _weights(kind: Kind) -> Mapping[str, float]:
+    """Return the weights of a kind by name; raises an InputError for an unknown name, or weights not above 0."""
+    weights = {kind: 1.0} if isinstance(kind, str) else kind
     if not weights:
         raise InputError(f"reward: expected one or more of {', '.join(REWARDS)}, found none")
     for name, weight in weights.items():
