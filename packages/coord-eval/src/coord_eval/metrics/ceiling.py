@@ -6,7 +6,6 @@ back. No model can recover what these steps lose.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,9 +22,6 @@ from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
-
-_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9]*(?: [A-Za-z0-9]+)*")
-"""A label that is read as it is written between the markers of each family."""
 
 
 @dataclass(frozen=True)
@@ -170,18 +166,6 @@ def _chosen(image_M: np.ndarray, corners_M4: np.ndarray, settings: CeilingSettin
     return rows[place_M < settings.max_objects]
 
 
-class _Alone(NamedTuple):
-    """A record of one object that fills its image, without the checks of `Instance`, which needs pydantic."""
-
-    desc: str
-    bbox: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
-    geometry: None = None
-
-    @property
-    def targets(self) -> tuple[_Alone]:
-        return (self,)
-
-
 class _Place(NamedTuple):
     """A row that `order_objects` sorts."""
 
@@ -192,15 +176,18 @@ class _Place(NamedTuple):
 def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> np.ndarray:
     """Return the category as which the label of each category is read from a text, -1 for one that is not read."""
     matcher = LabelMatcher(ground_truth.categories)
-    read = np.full(len(ground_truth.categories), -1)
-    for k, name in enumerate(ground_truth.categories):
-        desc: str | None = name
-        if not (isinstance(settings.markers, str) and _WORDS.fullmatch(name)):
-            from coord_eval.parse.parser import parse_answer  # slow to import
+    labels = [_label_read(name, settings.markers, grid) for name in ground_truth.categories]
+    categories = [None if label is None else matcher.match(label)[0] for label in labels]
+    return np.array([-1 if category is None else category for category in categories], np.int64)
 
-            text = encode_target(_Alone(name), markers=settings.markers, grid=grid)  # type: ignore[arg-type]
-            answer = parse_answer(text, settings.markers, grid=grid)
-            desc = answer.objects[0].desc if len(answer) == 1 else None
-        category = None if desc is None else matcher.match(desc)[0]
-        read[k] = -1 if category is None else category
-    return read
+
+def _label_read(name: str, markers: str | MarkerFamily, grid: CoordGrid) -> str | None:
+    """Return a label as it is read from a text, None if it is not read."""
+    if isinstance(markers, str):
+        return name.strip()  # between the markers of any family of ours
+    from coord_codec import Instance, Object  # needs pydantic
+    from coord_eval.parse.parser import parse_answer
+
+    alone = Instance(image="any", objects=(Object(desc=name, bbox=(0.0, 0.0, 1.0, 1.0)),))
+    answer = parse_answer(encode_target(alone, markers=markers, grid=grid), markers, grid=grid)
+    return answer.objects[0].desc if len(answer) == 1 else None
