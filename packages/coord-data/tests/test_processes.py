@@ -52,13 +52,11 @@ from functools import partial
 from pathlib import Path
 from coord_data.looking import processes
 
-processes._cores = lambda: 2
-
 def job(folder, n):
     (folder / f"job{os.getpid()}").touch()
     time.sleep(0.5)  # a process ends behind its job
 
-list(processes.in_processes(partial(job, Path(sys.argv[1])), range(1000)))
+list(processes.in_processes(partial(job, Path(sys.argv[1])), range(1000), workers=2))
 """
 
 

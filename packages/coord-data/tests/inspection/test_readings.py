@@ -14,6 +14,7 @@ from coord_data.inspection.numbers.edges import EdgeMaps, Sample, is_inside
 from coord_data.inspection.numbers.laid_out import LaidOut, is_tiny
 from coord_data.inspection.numbers.meaning import Shift
 from coord_data.inspection.numbers.offsets import KINDS, Offset
+from coord_data.looking.engines import Execution, executed
 from coord_data.reading.read import read_by
 from coord_data.reading.rules import ReadingRules
 from coord_data.sources.read_as import ReadAs
@@ -118,6 +119,17 @@ def test_some_stray_boxes_hide_no_fault_of_the_others(name, share):
     strayed: Draft = replace(planted, corners=tuple(map(with_strays, planted.corners)))
     found, _ = told_of_boxes(strayed)
     assert {code for code, finding in found.items() if finding.severity == "error"} == {name.partition(",")[0]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resized, .8", "shifted, 3 %"])
+def test_candidates_that_workers_share_give_the_same_findings(name, monkeypatch):
+    monkeypatch.setattr(scan, "_SHARED", 0)
+    draft, found = COCO[name](replace(shapes(40), coco=True)), []
+    for workers in (1, 2):
+        with executed(Execution(workers=workers)):
+            found.append(told_of_boxes(draft)[0])
+    assert found[0] == found[1] and name.partition(",")[0] in found[0]
 
 
 def test_keypoint_on_the_left_or_the_upper_edge_is_labelled(tmp_path):

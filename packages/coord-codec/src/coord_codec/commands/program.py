@@ -45,9 +45,11 @@ def _processed(parameter: Any, usual: Callable[[Any, Any], Any], context: Any, v
     kind, info = descriptor.annotation, descriptor.parameter_info
     if value is None and not parameter.required:
         value = () if parameter.multiple or parameter.nargs == -1 else None
+    elif info.parser is not None:
+        return usual(context, value)
     elif kind is Path and isinstance(value, str) and _is_any_path(info, value):
         value = Path(value)
-    elif info.parser is not None or not (type(value) is kind or value in get_args(kind)):
+    elif not (type(value) is kind or value in get_args(kind)):
         return usual(context, value)
     return parameter.callback(context, parameter, value) if parameter.callback else value
 

@@ -95,7 +95,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     listed = f'<div class="findings">{table(("", "code", "fault", "evidence", "records", "fix"), rows)}</div>'
     scale = CoordGrid().scale
     boxes_N4 = examination.boxes
-    sides = (boxes_N4[:, 2:] - boxes_N4[:, :2]).min(axis=1) * scale
+    sides = np.minimum(boxes_N4[:, 2] - boxes_N4[:, 0], boxes_N4[:, 3] - boxes_N4[:, 1]) * scale
     counts = np.bincount(raw.image_N, minlength=len(raw.files))
     distributions = (
         histogram("Shorter side of the boxes", sides, f"bins of {scale}"),
@@ -144,16 +144,7 @@ def _images(shown: Sequence[Instance], examination: Examination) -> str:
 def add_image(
     images: Gallery, name: str, image: Image.Image, drawn: Sequence[Drawn], caption: str, details: str = ""
 ) -> None:
-    """Add an image with boxes to those of this page.
-
-    Args:
-        images: the images of the page
-        name: path of the image
-        image: the image
-        drawn: boxes on it
-        caption: plain text below it
-        details: HTML that folds below the caption
-    """
+    """Add an image with boxes to those of this page; the details are HTML, which folds below the caption."""
     areas = [(box.box[2] - box.box[0]) * (box.box[3] - box.box[1]) for box in drawn]
     values = 0, len(drawn), min(areas, default=1)  # the first order is that of the cards
     objects = images.tokens(box.label for box in drawn)

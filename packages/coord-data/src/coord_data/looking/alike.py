@@ -210,10 +210,7 @@ class AlikePairs(Sequence[Pair]):
 def alike_images(first: Looks, second: Looks, *, within: bool = False) -> AlikePairs:
     """Return pairs of files that show the same image, followed by pairs that only look alike.
 
-    Args:
-        first: what looks at images told
-        second: what looks at other images told
-        within: whether both are the same images, of which each pair is returned once, the earlier image first
+    `within` one set each pair is returned once, the earlier image first.
     """
     rows_one, rows_other = (np.flatnonzero(looks.slots >= 0) for looks in (first, second))
     found, uncompared = _near_pairs(first.hashes[rows_one], second.hashes[rows_other], NEAR_BITS, within)
@@ -267,13 +264,9 @@ def are_copies(first: Looks, second: Looks, pairs_P2: np.ndarray) -> np.ndarray:
 def near_duplicates(
     one_N: np.ndarray, other_M: np.ndarray, bits: int = NEAR_BITS, *, within: bool = False
 ) -> np.ndarray:
-    """Return index in `one_N`, index in `other_M` and differing bits, [P, 3], of hashes that differ in few bits.
+    """Return index in `one_N`, index in `other_M` and differing bits, [P, 3], of 64-bit hashes that differ in few bits.
 
-    Args:
-        one_N: 64-bit hashes
-        other_M: other hashes
-        bits: largest number of bits that may differ, at most `NEAR_BITS`
-        within: whether both are the same, of which each pair is returned once, the smaller index first
+    These are `NEAR_BITS` at most. `within` one set each pair is returned once, the smaller index first.
     """
     return _near_pairs(one_N, other_M, bits, within)[0]
 

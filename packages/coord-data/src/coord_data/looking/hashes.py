@@ -31,10 +31,7 @@ def grey_values(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
 def perceptual_hashes(hashed_I: Sequence[np.ndarray]) -> np.ndarray:
     """Return the pHash of images as 64-bit numbers, as ImageHash computes it.
 
-    Its bits are which of 64 low frequencies exceed their median.
-
-    Args:
-        hashed_I: grey values [32, 32] of each image
+    Its bits are which of 64 low frequencies of its grey values, [32, 32], exceed their median.
 
     Example:
         >>> image = Image.new("L", (64, 48), 9)  # of one colour: the mean alone exceeds the median

@@ -75,13 +75,9 @@ class ImageFolder:
     def look_at_all(
         self, names: Sequence[str], kept: Collection[int] = (), base: Path | None = None, label: str = "images"
     ) -> Looks:
-        """Return what a look at each image tells, with the thumbnails of some; all workers look.
+        """Return what a look at each image tells; all workers look.
 
-        Args:
-            names: paths of the images
-            kept: indices of images whose thumbnails are kept
-            base: folder that images must lie in; None for any
-            label: name of the images, for the progress bar
+        Thumbnails are kept of the images at the indices `kept`, and all must lie in the folder `base` if there is one.
         """
         keys = [_key(name) for name in names]
         if self._keys and base in (None, self._base) and all(key in self._places for key in keys):
@@ -132,15 +128,7 @@ def problem_of(
     notes: Counter[str],
     max_side_ratio: float | None,
 ) -> Problem | None:
-    """Return why an image cannot be trained on, if it cannot; else count the notes on its decoding.
-
-    Args:
-        file: what a look at it told
-        path: its path
-        stated: width and height in the annotations
-        notes: updated with counts of notes
-        max_side_ratio: see `ReadingRules`
-    """
+    """Return why an image cannot be trained on, if it cannot; else count the notes on its decoding."""
     if file.size is None:
         hint = _similar_hint(path) if file.fault == MISSING else ""
         return Problem(str(path), "image", f"{file.fault}{hint}")

@@ -220,11 +220,7 @@ class Looks(Sequence[ImageFile]):
         return None if pixels is None else Image.fromarray(pixels)
 
     def write(self, path: Path, settings: str) -> None:
-        """Write a Parquet file, which appears complete or not at all.
-
-        Args:
-            path: the file
-            settings: digest of the settings that the looks depend on
+        """Write a Parquet file with a digest of the settings, which appears complete or not at all.
 
         Raises:
             OSError: the file cannot be written.
@@ -278,17 +274,13 @@ class Looks(Sequence[ImageFile]):
         return cls(light.append_column("slot", pa.array(slot_I, pa.int64())), grey_K, thumbnails)
 
 
-def merge(parts: Iterable[Looks], folder: Path | None = None) -> Looks:
+def merge(parts: Iterable[Looks]) -> Looks:
     """Return parts as one, in the order of the list of all images; the order and grouping of the parts is irrelevant.
-
-    Args:
-        parts: the parts, each of which is read once
-        folder: folder of the temporary file with the grey values of many images; the system's if None
 
     Raises:
         OSError: the grey values cannot be written.
     """
-    thumbnails, grey = dict[int, np.ndarray](), _Grey(folder)
+    thumbnails, grey = dict[int, np.ndarray](), _Grey()
     tables, whole = list[pa.Table](), [Looks.of(()).table]
     for part in parts:
         slot_I = np.where(part.slots < 0, -1, part.slots + len(grey))
@@ -312,8 +304,8 @@ def merge(parts: Iterable[Looks], folder: Path | None = None) -> Looks:
 class _Grey:
     """Grey values that are gathered in memory, and in a temporary file once they are many."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder, self._count = folder, 0
+    def __init__(self) -> None:
+        self._count = 0
         self._held: list[np.ndarray] = []
         self._file: IO[bytes] | None = None
 
@@ -324,7 +316,7 @@ class _Grey:
         self._held.append(grey_K)
         self._count += len(grey_K)
         if self._file is not None or self._count * FIELDS * FIELDS > _HELD_BYTES:
-            self._file = self._file or tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - kept while it is mapped
+            self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - kept while it is mapped
             for values in self._held:
                 self._file.write(values.tobytes())
             self._held.clear()

@@ -90,12 +90,7 @@ def _look(job: _Job, root: Path, base: Path | None) -> Looks:
 
 @dataclass(frozen=True)
 class _Stored:
-    """Parts that are kept in a folder.
-
-    Attributes:
-        folder: the folder
-        settings: digest of what the looks depend on
-    """
+    """Parts that are kept in a folder."""
 
     folder: Path
     settings: str

@@ -146,10 +146,9 @@ def gather(
 
 def _answer_figures(answers_d: np.ndarray, detections: Detections, compared: Compared) -> np.ndarray:
     """Return the figures of answers without a label, in the order of `ANSWER_FIGURES`."""
-    unmatched_d = np.full(len(answers_d), np.log(compared.unmatched))
-    repeat_d = _repeats(detections, compared)[answers_d]
-    confidence_d, beside_d = compared.confidence_D[answers_d], compared.beside_D[answers_d]
-    return np.stack([log_odds(confidence_d), unmatched_d, log_odds(repeat_d), log_odds(beside_d)], axis=1)
+    columns_D = (compared.confidence_D, _repeats(detections, compared), compared.beside_D)
+    confidence_d, repeat_d, beside_d = (log_odds(column_D[answers_d]) for column_D in columns_D)
+    return np.stack([confidence_d, np.full(len(answers_d), np.log(compared.unmatched)), repeat_d, beside_d], axis=1)
 
 
 def _unusual(

@@ -54,11 +54,7 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
 class Search:
     """What is known while the meaning is searched; each candidate is computed when it is first needed.
 
-    Attributes:
-        own: the declared meaning
-        raw: the boxes as the annotation file states them
-        sizes_I2: width and height of the image files, NaN where unknown
-        sample: boxes to compare with pixels
+    The sizes are those of the image files, NaN where unknown.
     """
 
     own: Meaning

@@ -45,7 +45,7 @@ from coord_data.sources.read_as import KINDS, OF_ONE_SIZE, Copy, Kind, inflate
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
 _SCANNED = 300  # boxes on which candidates are tried
-_SHARED, _PART = 100_000, 128  # boxes of all candidates from which workers share them, and candidates of a part
+_SHARED, _PART = 100_000, 128  # boxes to lay out from which workers share them, and candidates of a part
 _USUAL_SIZES = (300, 500, 600, 800, 1000, 1333)  # beside multiples of 32, and after these of 16
 _USUAL_FACTORS = (1 / 3, 2 / 3, *(k / 20 for k in range(4, 20)), *(k / 4 for k in range(5, 17)))
 _SCALES = np.geomspace(0.7, 2.5, 60)  # candidates, as multiples of the value in which boxes reach the image border
@@ -92,18 +92,20 @@ def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[tuple[str, Copy]]
     """Return the copies that `find_copy` tries, with the order of the numbers: of every kind, as far as possible."""
     median = float(np.median(sizes_I2))
     sizes_I2 = once(sizes_I2)
-    tried = []
-    for layout in LAYOUTS:
+    kinds = KINDS[: OF_ONE_SIZE if len(sizes_I2) == 1 else None]
+
+    def in_layout(layout: str) -> list[tuple[str, Copy]]:
         numbers = numbers_as(raw, layout)
         far = numbers.far
         if far <= 0 or not numbers.have_area:
-            continue
-        kinds = KINDS[: OF_ONE_SIZE if len(sizes_I2) == 1 else None]
+            return []
         bases = {kind: (far / median if kind == "times" else far) for kind in kinds}
         copies = [Copy(kind, value) for kind in kinds for value in (bases[kind] * _SCALES).tolist()]
         possible = are_possible(len(copies), len(raw), partial(_of_copies, raw, layout, copies, sizes_I2))
-        tried += [(layout, copy) for copy, is_possible in zip(copies, possible, strict=True) if is_possible]
-    return tried
+        return [(layout, copy) for copy, is_possible in zip(copies, possible, strict=True) if is_possible]
+
+    workers = execution().workers if len(raw) * len(LAYOUTS) >= _SHARED else 1
+    return [tried for _, found in in_processes(in_layout, LAYOUTS, workers=workers) for tried in found]
 
 
 def find_copy(

@@ -58,15 +58,7 @@ def findings_of_set(loaded: ImageSet) -> list[Finding]:
 def findings_of_numbers(
     annotations: AnnotationSet, named: Path, boxes: int, classes: ClassNumbers | None, notes: Sequence[str] = ()
 ) -> list[Finding]:
-    """Return `findings_without_pixels` of records of which no evidence is kept.
-
-    Args:
-        annotations: the records, with the counts of what readers noted
-        named: the file or folder that the user named
-        boxes: number of boxes
-        classes: class numbers, if some of them have no name
-        notes: further notes on how they were read
-    """
+    """Return `findings_without_pixels` of records of which no evidence is kept."""
     return [
         *shifted_classes(classes),
         *_same_names(annotations),
