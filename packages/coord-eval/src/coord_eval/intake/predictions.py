@@ -89,9 +89,7 @@ def _in_parts(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[Sequence[int], 
 def _of_kind(parts: Iterable[tuple[Sequence[int], Sequence[Any]]], place: Callable[[int], str]) -> Loaded:
     """Return results if all records are such boxes, which the first one decides, else answers.
 
-    Args:
-        parts: numbers and records, some of them at a time
-        place: function of a number that says where its record stands
+    The parts are some numbers and records at a time; `place` says where the record of a number stands.
     """
     columns = ResultColumns()
     first: tuple[int, Any] | None = None

@@ -214,7 +214,7 @@ class _Parse:
 
                 TableParser(builder, keys).parse(text, begin)
             else:
-                from coord_eval.parse.lines.records import LineParser
+                from coord_eval.parse.line_format import LineParser
 
                 LineParser(builder, keys).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:

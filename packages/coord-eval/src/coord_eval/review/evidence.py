@@ -55,14 +55,10 @@ another name."""
 
 @dataclass(frozen=True, eq=False)
 class LabelEvidence:
-    """The figures of all labels, and of the answers that may show a missing one.
+    """The figures of all labels, and of the answers `answers_d`, which no label supports, that may show a missing one.
 
-    Attributes:
-        figures_NF: the figures of each label, in the order of `LABEL_FIGURES`
-        named_N: figures for the reader, by name, NaN where there is none
-        answers_d: indices of the answers that no label supports
-        figures_dF: their figures, in the order of `ANSWER_FIGURES`
-        twin_N: the other label of the same object, -1 without one
+    They have the orders of `LABEL_FIGURES` and `ANSWER_FIGURES`; `named_N` are figures for the reader, by name, NaN
+    where there is none, and `twin_N` is the other label of the same object, -1 without one.
     """
 
     figures_NF: np.ndarray

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from coord_eval.parse.keys import ACTIONS, KEYS, Keys
-from coord_eval.parse.lines.values import Item
+from coord_eval.parse.line_values import Item
 from coord_eval.parse.numbers import NUMBER
 from coord_eval.parse.record import Field
 from coord_eval.parse.words import NO_LABEL, Label, as_written, read_label

@@ -1,5 +1,6 @@
 """Parses objects from lines without marks: YAML, XML, calls and lists, by one rule that refuses what is unsure.
 
+`line_values` finds fields and numbers, `line_words` reads the words beside them; here both become records.
 A value with a name is a field of a record, which may go over several lines; other numbers take the words beside them on
 their line as their label, else the line of words above (or below, in an answer that begins with numbers). Where these
 words are a clause, name several things or are left over, the object is a drop; the only object of an answer, which
@@ -15,8 +16,8 @@ from itertools import pairwise
 from coord_codec.fields import meaning_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.keys import ACTIONS, Keys
-from coord_eval.parse.lines.beside import FIELD, Beside, key_at_end, read_beside, without_fields, without_score
-from coord_eval.parse.lines.values import Line, Values
+from coord_eval.parse.line_values import Line, Values
+from coord_eval.parse.line_words import FIELD, Beside, key_at_end, read_beside, without_fields, without_score
 from coord_eval.parse.numbers import is_quad, number_of, proper_boxes
 from coord_eval.parse.orders import ORDER_KEYS
 from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides, sides_of, stated_units
