@@ -2,7 +2,6 @@
 
 import io
 import json
-import tarfile
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from PIL import Image
+from tar_files import tar
 from typer.testing import CliRunner
 
 from coord_codec import InputError
@@ -100,11 +100,7 @@ def test_address_without_anything_is_refused_in_a_sentence(address):
 
 def test_images_of_a_tar_and_of_a_parquet_file_are_those_of_their_folder(contents, local, tmp_path):
     images = {name.partition("/")[2]: content for name, content in contents.items() if name.endswith(".png")}
-    with tarfile.open(tmp_path / "shard.tar", "w") as archive:
-        for name, content in [*images.items(), ("0.cls", b"7")]:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    tar(tmp_path / "shard.tar", images | {"0.cls": b"7"})
     rows = [{"bytes": content, "path": name} for name, content in images.items()]
     pa.parquet.write_table(pa.table({"label": [1, 2, 3, 4], "image": rows}), tmp_path / "shard.parquet")
     near = findings(str(local / "a.jsonl"), str(local / "images"), tmp_path / "near")
@@ -116,10 +112,7 @@ def test_images_of_a_tar_and_of_a_parquet_file_are_those_of_their_folder(content
 
 
 def test_name_that_leads_out_of_the_folder_is_refused(contents, tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        member = tarfile.TarInfo("../../b.png")
-        member.size = len(contents["images/0.png"])
-        archive.addfile(member, io.BytesIO(contents["images/0.png"]))
+    tar(tmp_path / "a.tar", {"../../b.png": contents["images/0.png"]})
     with pytest.raises(InputError, match=r"b\.png"):
         image_folder(tmp_path / "a.tar")
     assert not list(tmp_path.rglob("b.png"))
@@ -127,10 +120,7 @@ def test_name_that_leads_out_of_the_folder_is_refused(contents, tmp_path):
 
 def test_images_of_one_name_in_several_shards_are_refused_and_nothing_is_overwritten(contents, tmp_path):
     for number in (0, 1):
-        with tarfile.open(tmp_path / f"shard-{number}.tar", "w") as archive:
-            member = tarfile.TarInfo("0.png")
-            member.size = len(contents[f"images/{number}.png"])
-            archive.addfile(member, io.BytesIO(contents[f"images/{number}.png"]))
+        tar(tmp_path / f"shard-{number}.tar", {"0.png": contents[f"images/{number}.png"]})
     for _ in range(2):  # what the first call left is not taken for a complete folder
         with pytest.raises(InputError, match=r"different names, found several 0\.png"):
             image_folder(tmp_path / "shard-*.tar")

@@ -12,7 +12,7 @@ from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data import shapes
 from coord_trainer.data.ahead import drawing_ahead
-from coord_trainer.data.shapes import CATEGORIES, COLOURS, begun, draw_sets, draw_shapes, make_shapes
+from coord_trainer.data.shapes import CATEGORIES, COLOURS, draw_sets, draw_shapes, drawn_ahead, make_shapes
 
 
 def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
@@ -70,7 +70,7 @@ def test_shapes_drawn_in_another_process_are_the_same(config, tmp_path, monkeypa
         monkeypatch.setattr(shapes, "draw_shapes", None)  # nothing is drawn here
         found = draw_sets(config, tmp_path / "ahead")
     assert [one.digest for one in found] == [one.digest for one in expected]
-    assert "205/205" in capsys.readouterr().err and not begun
+    assert "205/205" in capsys.readouterr().err and drawn_ahead.get(None) is None
 
 
 def test_faults_of_the_drawing_process_are_those_of_drawing_here(config, tmp_path, monkeypatch):
@@ -80,4 +80,4 @@ def test_faults_of_the_drawing_process_are_those_of_drawing_here(config, tmp_pat
     monkeypatch.setattr(shapes, "_free_box", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(RunError, match="killed from outside"), drawing_ahead(config):
         draw_sets(config, tmp_path)
-    assert not begun
+    assert drawn_ahead.get(None) is None

@@ -2,13 +2,13 @@
 
 import io
 import json
-import tarfile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from PIL import Image
+from tar_files import tar
 
 from coord_codec import InputError
 from coord_data import ReadingRules, load_annotated, open_source
@@ -36,15 +36,6 @@ def hub(path, columns, features=None, paths=("a.jpg", "b.jpg")):
     if features is not None:
         table = table.replace_schema_metadata({b"huggingface": json.dumps({"info": {"features": features}}).encode()})
     pa.parquet.write_table(table, path)
-    return path
-
-
-def tar(path, members):
-    with tarfile.open(path, "w") as archive:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
     return path
 
 

@@ -109,6 +109,20 @@ def test_via_polyline_is_a_problem(folder):
     assert "polyline" in problem.message
 
 
+def test_entry_that_is_none_and_image_of_two_places_are_problems(folder):
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+        Image.new("RGB", SIZE).save(folder / name / "c.png")
+    entries = {"x": 5, "y": {"filename": "c.png", "regions": []}}
+    (folder / "a.json").write_text(json.dumps({"_via_img_metadata": entries}))
+    (folder / "a.csv").write_text("image,label,x1,y1,x2,y2\nc.png,cat,20,10,60,40\n")
+    none, *several = [
+        p.message for name in ("a.json", "a.csv") for p in read_source(folder / name).annotations.problems
+    ]
+    assert "expected an object with filename" in none
+    assert ["expected one file, found" in message for message in several] == [True, True]
+
+
 WRITERS = {
     "Label Studio": "<owner><flickrid>NULL</flickrid><name>Label Studio</name></owner>",
     "darwin-py": "<source><database>darwin</database></source>",

@@ -93,16 +93,6 @@ def draw_sides(seed):
     return (None, (32, 32), (96, 96))[seed % 3]
 
 
-def test_a_box_of_three_quarters_is_a_hit_at_three_quarters():
-    truth = {
-        "images": [{"id": 1, "file_name": "a.jpg", "width": 500, "height": 375}],
-        "categories": [{"id": 1, "name": "c1"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [108, 310, 20, 41]}],
-    }
-    answer = [{"image_id": 1, "text": '[{"bbox_2d":[108,310,123,351],"label":"c1"}]'}]
-    assert score(truth, answer, scale="pixels")["AP75"] == pytest.approx(1)
-
-
 def test_pixels_stand_as_they_are_written_and_others_take_one_step():
     def boxes(text, size, **options):
         answer = parse_answer(text, **options)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from coord_eval import html, score
-from coord_eval.html import number, overlay, page, safe, section, table
+from coord_eval.html import overlay, page, section, table
 
 HIT = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": 1.0}
 
@@ -32,11 +32,6 @@ def test_page_lists_its_sections_under_names_of_their_own():
     links = re.findall(r'<li><a href="#([^"]+)">(.*?)</a>', text)
     assert links == [("a-b", "A b"), ("a-b-2", "A b"), ("i", "&lt;i&gt;")]
     assert all(text.count(f'<section id="{name}">') == 1 for name, _ in links)
-
-
-def test_safe_text_cannot_leave_its_place():
-    assert safe('"><b>\u202e\x00') == "&quot;&gt;&lt;b&gt;\\u202e\\u0000"
-    assert (number(-1.0), number(0.25)) == ("n/a", "0.250")
 
 
 @pytest.mark.parametrize(("results", "boxes"), [([], 0), ([HIT], 1), ([HIT, {**HIT, "bbox": [0, 0, 9, 9]}], 2)])

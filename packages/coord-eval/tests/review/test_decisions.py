@@ -42,17 +42,10 @@ def files(tmp_path):
 def decided(path, tmp_path, *choices, name="decisions.json"):
     """A file of decisions `(object, choice, proposal)`, as the page saves it."""
     found = review(path, [])
-    kinds = {
-        "keep": "moved",
-        "box": "moved",
-        "name": "renamed",
-        "answer": "mixed",
-        "delete": "spurious",
-        "later": "moved",
-    }
+    kinds = {"name": "renamed", "answer": "mixed", "delete": "spurious"}
     rows = []
     for place, choice, proposal in choices:
-        kind = "missing" if place is None else kinds[choice]
+        kind = "missing" if place is None else kinds.get(choice, "moved")
         said = None if proposal is None else {"desc": proposal[0], "bbox_xyxy": proposal[1], "score": 0.9}
         row = {"image_id": 1, "object": place, "answer": None, "kind": kind, "probability": 0.75, "proposal": said}
         rows.append(row | {"decision": choice})
@@ -135,16 +128,8 @@ def test_faulty_decisions_exit_2_in_one_line_and_write_nothing(files, tmp_path, 
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document))
-    words = [
-        "review",
-        "apply",
-        str(file),
-        "--ground-truth",
-        str(files["coco"]),
-        "--out",
-        str(tmp_path / "new" / "n.json"),
-    ]
-    assert main(words) == 2
+    out = str(tmp_path / "new" / "n.json")
+    assert main(["review", "apply", str(file), "--ground-truth", str(files["coco"]), "--out", out]) == 2
     told = capsys.readouterr().err
     assert message in told and told.count("\n") == 1
     assert not list(tmp_path.glob("n.json*"))

@@ -15,7 +15,7 @@ from typing import Any
 from coord_codec import RunError
 from coord_data.looking.processes import begin_worker, run_job
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.data.shapes import begun, draw_shapes
+from coord_trainer.data.shapes import draw_shapes, drawn_ahead
 
 _PIECE = 100
 """Images that are sent together: a tenth of a second's work, after which an interrupted process ends."""
@@ -40,12 +40,12 @@ def drawing_ahead(config: RunConfig) -> Iterator[None]:
         initargs=(lambda number: list(islice(drawn[number], _PIECE)),),
     )
     pieces = [deque(pool.submit(run_job, n) for _ in range(0, wanted[n][2], _PIECE)) for n in range(len(wanted))]
-    begun.update({repr(each): _received(own) for each, own in zip(wanted, pieces, strict=True)})
+    token = drawn_ahead.set({repr(each): _received(own) for each, own in zip(wanted, pieces, strict=True)})
     pool.shutdown(wait=False)  # it ends when all are drawn
     try:
         yield
     finally:
-        begun.clear()
+        drawn_ahead.reset(token)
         for piece in chain(*pieces):
             piece.cancel()
 

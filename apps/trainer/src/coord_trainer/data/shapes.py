@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
 
@@ -156,15 +157,15 @@ _OUTLINES: Mapping[str, Callable[[np.random.Generator, str, tuple[float, ...]], 
 """Drawings of geometries that are not derived from a box, by name."""
 
 
-begun: dict[str, Iterator[tuple[Instance, Image.Image]]] = {}
-"""What another process draws already (see `ahead`), by the arguments of `draw_shapes`; each is taken once."""
+drawn_ahead: ContextVar[dict[str, Iterator[tuple[Instance, Image.Image]]]] = ContextVar("drawn_ahead")
+"""What another process draws within a block (see `ahead`), by the arguments of `draw_shapes`; each is taken once."""
 
 
 def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, geometry: str = "box") -> ImageSet:
     """Generate a split of the shapes with a geometry; the images stay in memory, with paths below `folder`."""
     instances, images, sha = [], {}, hashlib.sha256(b"shapes")
     wanted = (config, split, count, geometry)
-    generated = begun.pop(repr(wanted), None) or draw_shapes(*wanted)
+    generated = drawn_ahead.get({}).pop(repr(wanted), None) or draw_shapes(*wanted)
     for instance, image in tqdm(generated, total=count, desc=f"drawing {split} images", unit="img", mininterval=0.5):
         instances.append(instance)
         sha.update(instance.model_dump_json(exclude_unset=True).encode() + image.tobytes())

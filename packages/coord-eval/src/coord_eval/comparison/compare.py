@@ -88,13 +88,13 @@ def compare(
     by_seed = {name: [resample(run, resamples, seed, progress) for run in group] for name, group in groups.items()}
     drawn = {name: _mean(of_seeds) for name, of_seeds in by_seed.items()}
     sources = {name: ", ".join(sorted({run.score_source for run in group})) for name, group in groups.items()}
-    notes: tuple[str, ...] = tuple(few_objects_note(groups[first][0]))
+    notes = [*few_objects_note(groups[first][0])]
     if len(set(sources.values())) > 1:
-        notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
+        notes.append("runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
     figures = [dict.fromkeys(headline(run)) for group in groups.values() for run in group]
     tested = [name for name in figures[0] if all(name in of_run for of_run in figures)]
     if missing := sorted({name for of_run in figures for name in of_run} - {*tested}):
-        notes = (*notes, f"{', '.join(missing)}: not a figure of every run, so not compared")
+        notes.append(f"{', '.join(missing)}: not a figure of every run, so not compared")
     p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, tested) for name in others}
     return Comparison(
         metrics={name: _with_seeds_of(run.intervals(), by_seed[name]) for name, run in drawn.items()},
@@ -139,25 +139,24 @@ def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int
         return []
     enough = math.ceil(len(values) / (1 - CONFIDENCE))
     return [
-        f"{counted(resamples, 'resample')} cannot give a p below {min(smallest, 1):.3f}, so no difference "
-        "can be significant: "
-        f"use at least {enough}"
+        f"{counted(resamples, 'resample')} cannot give a p below {min(smallest, 1):.3f}, so no difference can be "
+        f"significant: use at least {enough}"
     ]
 
 
 def _notes_of_runs(groups: Mapping[str, Sequence[Evaluation]]) -> list[str]:
     """Return the notes on the shared ground truth, then those of the runs, each once with the names it is about."""
-    first = next(iter(groups.values()))[0]
-    truth = first.truth.notes
-    shared = (*truth, *few_objects_note(first))
+    runs = [(name, run) for name, group in groups.items() for run in group]
+    truth = runs[0][1].truth.notes
+    shared = (*truth, *few_objects_note(runs[0][1]))
     own: dict[str, dict[str, None]] = {}
-    for name, run in ((name, run) for name, group in groups.items() for run in group):
+    for name, run in runs:
         notes = [note for note in (*run.notes, *join_lines(run)) if note not in shared]
         if learnt_nothing(run):
             notes = [_NOTHING, *(note for note in notes if not note.startswith("diagnosis: "))]
         for note in notes:
             own.setdefault(note, {})[name] = None
-    if all(learnt_nothing(run) for group in groups.values() for run in group):
+    if all(learnt_nothing(run) for _, run in runs):
         del own[_NOTHING]
         truth = (f"no run has learnt to find anything: {_NOTHING}", *truth)
     return [*truth, *(f"{', '.join(names)}: {note}" for note, names in own.items())]
@@ -202,9 +201,9 @@ def _class_gains(first: Sequence[Evaluation], other: Sequence[Evaluation]) -> di
     """Return the mean over seeds of the AP gained by label, for labels that have an AP in all runs."""
     gains = {}
     for name in other[0].per_class:
-        pairs = [
-            [run.per_class.get(name, {"AP": -1.0})["AP"] for run in runs] for runs in zip(first, other, strict=True)
-        ]
-        if np.min(pairs) >= 0:
-            gains[name] = float(np.mean([after - before for before, after in pairs]))
+        before_S, after_S = (
+            np.array([run.per_class.get(name, {"AP": -1.0})["AP"] for run in runs]) for runs in (first, other)
+        )
+        if min(before_S.min(), after_S.min()) >= 0:
+            gains[name] = float(np.mean(after_S - before_S))
     return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))

@@ -72,7 +72,8 @@ _SEEN = 0.5
 """Least share of a box that a view must show to be counted among those that could have found it."""
 VIEW = np.dtype([("image", int), ("run", int), ("region", float, 4), ("in_parts", bool)])
 """A view: index of its image and run (a model or a view of one image), what it shows, whether views show parts."""
-_BOX = [("view", int), ("score", float), ("weighed", float), ("box", float, 4), ("region", float, 4), ("cut", bool, 4)]
+_SIDES = [("box", float, 4), ("region", float, 4), ("cut", bool, 4)]
+_BOX = np.dtype([("view", int), ("score", float), ("weighed", float), *_SIDES])
 
 
 class Fused(NamedTuple):

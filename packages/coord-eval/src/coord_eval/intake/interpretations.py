@@ -42,14 +42,10 @@ _TURNED = {
 
 @dataclass(frozen=True)
 class Interpretation:
-    """One interpretation of the numbers of all answers.
+    """One interpretation of the numbers of all answers: corners in [0, 1], and their mean best IoU with objects.
 
-    Attributes:
-        name: description
-        unit_B4: corners in [0, 1]
-        fit: mean over boxes of the best IoU with any object of their image
-        advice: change after which the numbers are interpreted so
-        is_fitted: whether parameters were fitted on the ground truth
+    After the change that `advice` names, the numbers are interpreted so; `is_fitted` ones have parameters that were
+    fitted on the ground truth.
     """
 
     name: str
@@ -71,14 +67,9 @@ class Interpretation:
 
 @dataclass(frozen=True)
 class RawNumbers:
-    """The numbers of all boxes as the answers state them.
+    """The four numbers of each box as the answers state them, in the order of their format, a key of `LAYOUTS`.
 
-    Attributes:
-        detections: one row per box
-        numbers_B4: the four numbers of each box
-        input_B2: size of the model input, NaN where it is not stated
-        order: order of the numbers by the answer format, a key of `LAYOUTS`
-        kind: coordinate tokens, plain numbers of an answer, or numbers of a results list
+    `input_B2` are the sizes of the model input, NaN where they are not stated.
     """
 
     detections: Detections

@@ -186,12 +186,7 @@ class LabelSettings:
 
 @dataclass
 class LabelMatcher:
-    """Finds the category of a label.
-
-    Attributes:
-        categories: the category names of the data set
-        settings: how labels are matched
-    """
+    """Finds the category of a label among the category names of a data set."""
 
     categories: Sequence[str]
     settings: LabelSettings = LabelSettings()
@@ -220,10 +215,9 @@ class LabelMatcher:
 
     def match(self, label: str) -> tuple[int | None, str]:
         """Return the index of the category, None if unknown, and the layer that matched it."""
-        result = self._cache.get(label)
-        if result is None:
-            result = self._cache[label] = self._look_up(label)
-        return result
+        if label not in self._cache:
+            self._cache[label] = self._look_up(label)
+        return self._cache[label]
 
     def _look_up(self, label: str) -> tuple[int | None, str]:
         if label in self._exact:

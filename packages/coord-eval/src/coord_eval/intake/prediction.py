@@ -127,14 +127,12 @@ def _stated_objects(record: Mapping[str, Any], where: str) -> list[ParsedObject]
     width, height = record.get("width"), record.get("height")
     if record.get("objects") is None or not width or not height:
         raise InputError(f"{where}: fused: expected objects, and the width and height of the image beside it")
-    objects = []
+    objects, scale = [], (float(width), float(height))
     for row in validated(tuple[_Object, ...], record["objects"], f"{where}: objects"):
         points = tuple((x / width, y / height) for x, y in row.points_xy)
         x1, y1, x2, y2 = row.bbox_xyxy
         box = (x1 / width, y1 / height, x2 / width, y2 / height)
-        scale = (float(width), float(height))
-        scored = ParsedObject(row.desc, box, row.bbox_xyxy, (0, 0), points=points, score=row.score, scale=scale)
-        objects.append(scored)
+        objects.append(ParsedObject(row.desc, box, row.bbox_xyxy, (0, 0), points=points, score=row.score, scale=scale))
     return objects
 
 

@@ -89,9 +89,7 @@ def _in_parts(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[Sequence[int], 
 def _of_kind(parts: Iterable[tuple[Sequence[int], Sequence[Any]]], place: Callable[[int], str]) -> Loaded:
     """Return results if all records are such boxes, which the first one decides, else answers.
 
-    Args:
-        parts: numbers and records, some of them at a time
-        place: function of a number that says where its record stands
+    The parts are some numbers and records at a time; `place` says where the record of a number stands.
     """
     columns = ResultColumns()
     first: tuple[int, Any] | None = None
@@ -168,7 +166,8 @@ def _is_result(record: Mapping[str, Any]) -> bool:
 def _records_of(source: Any, name: str) -> Any:
     """Return the records of a table, of pycocotools' `COCO`, of a COCO data set with scores, or of texts by image."""
     if hasattr(source, "to_dict") and hasattr(source, "columns"):  # pandas, where NaN stands for a missing value
-        return [{k: v for k, v in row.items() if not _is_nan(v)} for row in source.to_dict("records")]
+        rows = source.to_dict("records")
+        return [{k: v for k, v in row.items() if not (isinstance(v, float) and isnan(v))} for row in rows]
     if isinstance(getattr(source, "dataset", None), Mapping):
         source = source.dataset
     if not isinstance(source, Mapping):
@@ -204,10 +203,6 @@ def _names(rows: Any, field: str, where: str) -> dict[Any, str]:
         if isinstance(name, str) and name and names.setdefault(identifier(key, f"{where}, id"), name) != name:
             raise InputError(f"{where}: the id {key!r} is {names[key]!r} and {name!r}; ids must be unique")
     return names
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and isnan(value)
 
 
 def from_records(records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions") -> Loaded:

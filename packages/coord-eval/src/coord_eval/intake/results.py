@@ -69,7 +69,7 @@ class ResultColumns:
             self._parts.append(self._checked(records, places))
 
     def finished(self, positions: int | None = None) -> ResultsList:
-        """Return the columns; `positions` is an attribute of `ResultsList`."""
+        """Return the columns."""
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
         image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
         table = BoxTable.of(

@@ -352,9 +352,8 @@ class JsonParser:
             sides = sides_of(fields, keys)
             numbers = box_of_sides(sides)
             if role in ("centre", "size") and sides:
-                of_centre = {"x": "cx", "y": "cy"} if role == "centre" else {}
-                for field in fields:
-                    field.key = of_centre.get(keys[field.key].side, field.key)
+                for field in fields if role == "centre" else ():
+                    field.key = {"x": "cx", "y": "cy"}.get("".join(keys[field.key].sides), field.key)
                 parent.record.fields += fields
                 return True
             if role in ("shape", "corner") and numbers:  # "box": {"x1": 1, ...}

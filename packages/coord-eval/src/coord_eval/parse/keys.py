@@ -97,10 +97,10 @@ _END_OF_STROKE = re.compile(r"(?:start|end)_")
 
 
 class FieldMeaning(NamedTuple):
-    """What a key means; `unit` is that which the key of a shape states: `bbox_pixels`."""
+    """What a key means: `sides` that its numbers are; `unit` that the key of a shape states: `bbox_pixels`."""
 
     role: Role
-    side: str = ""
+    sides: tuple[str, ...] = ()
     row: TextFormat | None = None
     kind: Kind = "any"
     unit: str = ""
@@ -119,7 +119,10 @@ class Keys:
     def __init__(self, requested: Geometry, row: TextFormat | None = None) -> None:
         self.requested = requested
         self.known = {key: FieldMeaning(role) for role, keys in KEYS.items() for key in keys}
-        self.known |= {key: FieldMeaning("side", side) for key, side in SIDES.items()}
+        self.known |= {key: FieldMeaning("side", (side,)) for key, side in SIDES.items()}
+        self.known |= dict.fromkeys(KEYS["centre"], FieldMeaning("centre", ("cx", "cy")))
+        self.known |= dict.fromkeys(KEYS["size"], FieldMeaning("size", ("w", "h")))
+        self.known["hw"] = FieldMeaning("size", ("h", "w"))
         self.known |= dict.fromkeys(_CORNERS, FieldMeaning("corner"))
         for other in (*FORMATS.values(), *([row] if row else [])):
             self.known |= {key: FieldMeaning("shape", row=other, kind=other.kind) for key in other.keys}

@@ -90,7 +90,7 @@ class MarkerParser:
         handlers = {name: getattr(self, f"_{name}") for name in ("well_formed", *_MARKS)}
         self.last_end = begin
         for match in self.lexer.finditer(text, begin):
-            handlers[str(match.lastgroup)](match)
+            handlers[match.lastgroup](match)  # type: ignore[index]
             self.last_end = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
             before = len(self.builder.objects)

@@ -104,7 +104,7 @@ def parse_answer(
         )
     if format != "auto" and not isinstance(format, MarkerFamily) and (type(format) is not str or format not in FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    if aspect is None and (sides := _sides(image_size)) is not None:
+    if aspect is None and image_size is not None and (sides := _sides(image_size)) is not None:
         aspect = sides[0] / sides[1]
     if kind.is_box and not keep_flat and isinstance(format, str):
         keys = _keys("box", "json", tuple(FORMATS))
@@ -214,7 +214,7 @@ class _Parse:
 
                 TableParser(builder, keys).parse(text, begin)
             else:
-                from coord_eval.parse.lines.records import LineParser
+                from coord_eval.parse.line_format import LineParser
 
                 LineParser(builder, keys).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:

@@ -59,6 +59,7 @@ class _Boxes:
 
     def __init__(self, text: str, scale: UnitScale, units: Units) -> None:
         self.text, self.scale, self.units = text, scale, units
+        self.divisors = (scale.x, scale.y)
         self.objects: list[ParsedObject] = []
         self.labels: set[str] = set()
         self.seen: set[tuple[str, tuple[float, ...]]] = set()
@@ -143,8 +144,8 @@ class _Boxes:
         a, b, c, d = bins = tuple(map(float, sides))
         if c <= self.least and d <= self.least:
             return False  # fractions, or one of the few boxes in the corner
-        scale = self.scale
-        x1, y1, x2, y2 = a / scale.x, b / scale.y, c / scale.x, d / scale.y
+        x, y = self.divisors
+        x1, y1, x2, y2 = a / x, b / y, c / x, d / y
         return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self._add(label, (x1, y1, x2, y2), bins, span, None)
 
     def _add(
@@ -154,9 +155,11 @@ class _Boxes:
         desc, objects = label.strip(), self.objects
         self.labels.add(desc)
         self.seen.add((desc, bins))
-        divisors = (self.scale.x, self.scale.y) if first is None else None
-        values = desc, box, bins, span, "complete", first, len(objects), (), "box", (), order, None, (), divisors
-        objects.append(tuple.__new__(ParsedObject, (*values, None, "")))
+        divisors = self.divisors if first is None else None
+        values = (
+            desc, box, bins, span, "complete", first, len(objects), (), "box", (), order, None, (), divisors, None, ""
+        )  # fmt: skip
+        objects.append(tuple.__new__(ParsedObject, values))
         return True
 
     def answer(self, format: str, speaks: re.Pattern[str]) -> Answer | None:
@@ -172,7 +175,7 @@ class _Boxes:
             dropped=(),
             status="ok",
             format=format,
-            scale=(self.scale.x, self.scale.y) if plain else None,
+            scale=self.divisors if plain else None,
             scale_assumed=plain and self.scale.assumed,
             coord_count=self.tokens,
             start_count=count,

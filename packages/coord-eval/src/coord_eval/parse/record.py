@@ -103,18 +103,15 @@ def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, Value]:
     sides: dict[str, Value] = {}
     corners: list[list[Value]] = []
     for item in fields:
-        role, side = keys[item.key][:2]
-        if role not in ("side", "corner", "centre", "size"):
+        meaning, filled = keys[item.key], [group for group in item.groups if group]
+        if len(filled) != 1 or meaning.role not in ("side", "corner", "centre", "size"):
             continue
-        filled = [group for group in item.groups if group]
         # Sides need not stand in the order of the box, as its tokens do: they are numbers.
-        values = [value if value[2] is None else (value[0], None, None) for value in filled[0]] if filled else []
-        count = len(values) if len(filled) == 1 else 0
-        names = {"side": (side,), "centre": ("cx", "cy"), "size": ("h", "w") if item.key == "hw" else ("w", "h")}
-        if role == "corner" and count == 2:
+        values = [value if value[2] is None else (value[0], None, None) for value in filled[0]]
+        if meaning.role == "corner" and len(values) == 2:
             corners.append(values)
-        elif role != "corner" and count == len(names[role]):
-            sides = dict(zip(names[role], values, strict=True)) | sides
+        elif len(values) == len(meaning.sides):
+            sides = dict(zip(meaning.sides, values, strict=True)) | sides
     if any(item.key == "detection_id" for item in fields) and sides.keys() == {"x", "y", "w", "h"}:
         return {"cx": sides["x"], "cy": sides["y"], "w": sides["w"], "h": sides["h"]}  # Roboflow's boxes
     if len(corners) > 1:
@@ -228,9 +225,8 @@ class _Object:
 
     def _read_fact(self, item: Field) -> bool:
         """Read a field that may turn, place or delete the box; return whether it does."""
-        fact, stated = self.keys.fact(item.key), None
-        if fact:
-            stated = item.stated
+        fact = self.keys.fact(item.key)
+        stated = item.stated if fact else None
         if stated is None:
             return False
         if fact == "turn":

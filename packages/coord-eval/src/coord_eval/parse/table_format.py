@@ -48,7 +48,7 @@ class TableParser:
                 self._row(header, _cells(line, separator), start, start + len(line), text_end)
 
     def _header(self, line: str) -> tuple[list[str] | None, str]:
-        """Return the columns of a header and its separator; None if the line is no header of a table of shapes."""
+        """Return the columns of a line and its separator; None if it is no header of a table of shapes."""
         for separator in ("|", "\t", ";", ",", "  "):
             if separator in line and (columns := self._columns(_cells(line, separator))):
                 return columns, separator
@@ -62,7 +62,7 @@ class TableParser:
         names = [name if self.keys.fact(name) else name.lower() for name in names]
         meanings = [self.keys[name] for name in names]
         roles = [meaning.role for meaning in meanings]
-        sides = {meaning.side: (0.0, None, None) for meaning in meanings if meaning.role == "side"}
+        sides = {side: (0.0, None, None) for meaning in meanings if meaning.role == "side" for side in meaning.sides}
         return names if "shape" in roles or roles.count("corner") > 1 or box_of_sides(sides) else None
 
     def _row(self, header: list[str], cells: list[str], start: int, end: int, text_end: int) -> None:

@@ -66,6 +66,11 @@ class Label(NamedTuple):
     repair: str = ""
     refused: bool = False
 
+    @property
+    def says(self) -> bool:
+        """Whether the words say anything."""
+        return bool(self.text) or self.refused
+
 
 NO_LABEL, REFUSED = Label(), Label("", "label_from_sentence", True)
 

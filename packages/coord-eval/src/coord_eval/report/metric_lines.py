@@ -17,11 +17,11 @@ def coco_lines(evaluation: Figures) -> Iterator[str]:
     yield (
         f"{'':6} {'score':>7} {'constant':>9} {'any label':>10} {'ceiling':>8}   ranked by {evaluation.score_source}"
     )
+    constant, any_label = evaluation.coco_constant_score, evaluation.coco_class_agnostic
     for key in ("AP", "AP50", "AP75", "AR100"):
-        yield (
-            f"{key:6} {number(evaluation.coco[key]):>7} {number(evaluation.coco_constant_score[key]):>9} "
-            f"{number(evaluation.coco_class_agnostic[key]):>10} {number(evaluation.ceiling.get(key, -1)):>8}"
-        )
+        ceiling = number(evaluation.ceiling.get(key, -1))
+        scores = f"{number(evaluation.coco[key]):>7} {number(constant[key]):>9} {number(any_label[key]):>10}"
+        yield f"{key:6} {scores} {ceiling:>8}"
 
 
 def coco_brief(evaluation: Figures) -> str:

@@ -55,14 +55,10 @@ another name."""
 
 @dataclass(frozen=True, eq=False)
 class LabelEvidence:
-    """The figures of all labels, and of the answers that may show a missing one.
+    """The figures of all labels, and of the answers `answers_d`, which no label supports, that may show a missing one.
 
-    Attributes:
-        figures_NF: the figures of each label, in the order of `LABEL_FIGURES`
-        named_N: figures for the reader, by name, NaN where there is none
-        answers_d: indices of the answers that no label supports
-        figures_dF: their figures, in the order of `ANSWER_FIGURES`
-        twin_N: the other label of the same object, -1 without one
+    They have the orders of `LABEL_FIGURES` and `ANSWER_FIGURES`; `named_N` are figures for the reader, by name, NaN
+    where there is none, and `twin_N` is the other label of the same object, -1 without one.
     """
 
     figures_NF: np.ndarray
@@ -146,10 +142,9 @@ def gather(
 
 def _answer_figures(answers_d: np.ndarray, detections: Detections, compared: Compared) -> np.ndarray:
     """Return the figures of answers without a label, in the order of `ANSWER_FIGURES`."""
-    unmatched_d = np.full(len(answers_d), np.log(compared.unmatched))
-    repeat_d = _repeats(detections, compared)[answers_d]
-    confidence_d, beside_d = compared.confidence_D[answers_d], compared.beside_D[answers_d]
-    return np.stack([log_odds(confidence_d), unmatched_d, log_odds(repeat_d), log_odds(beside_d)], axis=1)
+    columns_D = (compared.confidence_D, _repeats(detections, compared), compared.beside_D)
+    confidence_d, repeat_d, beside_d = (log_odds(column_D[answers_d]) for column_D in columns_D)
+    return np.stack([confidence_d, np.full(len(answers_d), np.log(compared.unmatched)), repeat_d, beside_d], axis=1)
 
 
 def _unusual(

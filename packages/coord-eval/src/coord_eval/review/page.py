@@ -182,15 +182,10 @@ def sentence(finding: ReviewFinding) -> str:
     """Return what a suspicion says, in a few words."""
     proposal = finding.proposal
     said = "" if proposal is None else f"{proposal.desc!r} (score {proposal.score:.2f})"
-    match finding.kind:
-        case "missing":
-            return f"missing: {said}"
-        case "moved":
-            return f"moved: {finding.label!r}"
-        case "renamed" | "mixed":
-            return f"{finding.kind}: {finding.label!r}" + (f", the answer says {said}" if said else "")
-        case kind:
-            return f"{kind}: {finding.label!r}"
+    if finding.kind == "missing":
+        return f"missing: {said}"
+    is_named = said and finding.kind in ("renamed", "mixed")
+    return f"{finding.kind}: {finding.label!r}" + (f", the answer says {said}" if is_named else "")
 
 
 def _drawings(

@@ -31,12 +31,9 @@ _PRIOR_LABELS = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Probabilities:
-    """Probabilities of the faults.
+    """The probability of each kind of fault of each label, whose sum is that of any, and the rates of the kinds.
 
-    Attributes:
-        kind_NK: probability of each kind of fault of each label; their sum is that of any
-        missing_d: probability that each answer without a label shows a missing one
-        rates: estimated share of the labels with each kind of fault
+    `missing_d` is the probability that each answer without a label shows a missing one.
     """
 
     kind_NK: np.ndarray

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from coord_eval.parse.keys import ACTIONS, KEYS, Keys
-from coord_eval.parse.lines.values import Item
+from coord_eval.parse.line_values import Item
 from coord_eval.parse.numbers import NUMBER
 from coord_eval.parse.record import Field
 from coord_eval.parse.words import NO_LABEL, Label, as_written, read_label
@@ -103,14 +103,9 @@ class Beside:
 
 
 def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, default: str) -> Beside:
-    """Read words before a value, which gets the key that they name, or after the last one.
+    """Read words before a value, which gets the key that they name (or `default` without words), or after the last one.
 
-    Args:
-        words: the words
-        keys: the meanings of keys
-        item: the value after the words, None at the end of a line
-        is_after: whether another value stands before them
-        default: the key of a value without words
+    `is_after` says whether another value stands before them.
     """
     content: list[Field] = []
     if is_after and ">" in words and (inner := _CONTENT.match(words)):

@@ -1,5 +1,6 @@
 """Parses objects from lines without marks: YAML, XML, calls and lists, by one rule that refuses what is unsure.
 
+`line_values` finds fields and numbers, `line_words` reads the words beside them; here both become records.
 A value with a name is a field of a record, which may go over several lines; other numbers take the words beside them on
 their line as their label, else the line of words above (or below, in an answer that begins with numbers). Where these
 words are a clause, name several things or are left over, the object is a drop; the only object of an answer, which
@@ -15,8 +16,8 @@ from itertools import pairwise
 from coord_codec.fields import meaning_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.keys import ACTIONS, Keys
-from coord_eval.parse.lines.beside import FIELD, Beside, key_at_end, read_beside, without_fields, without_score
-from coord_eval.parse.lines.values import Line, Values
+from coord_eval.parse.line_values import Line, Values
+from coord_eval.parse.line_words import FIELD, Beside, key_at_end, read_beside, without_fields, without_score
 from coord_eval.parse.numbers import is_quad, number_of, proper_boxes
 from coord_eval.parse.orders import ORDER_KEYS
 from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides, sides_of, stated_units
@@ -95,7 +96,7 @@ class LineParser:
             self.pending_key = key
         elif not self._is_field(line, words):
             label = read_label(words, listed=True)
-            if not (label.text or label.refused):
+            if not label.says:
                 return
             self.open = None
             if _SECTION.fullmatch(label.text) and self.keys.fact(label.text) == "place":
@@ -112,7 +113,7 @@ class LineParser:
         beside = [self._read_beside(line, i) for i in range(count + 1)]
         self.pending_key = ""
         labels = [found.label for found in beside]
-        after = not _says(labels[0]) and any(map(_says, labels[1:]))
+        after = not labels[0].says and any(label.says for label in labels[1:])
         own = labels[1:] if after else labels[:-1]
         if self._is_running(line, beside, after):
             touches = [found.words[-1:].isalnum() and not after for found in beside]
@@ -144,25 +145,25 @@ class LineParser:
     def _is_running(self, line: Line, beside: list[Beside], after: bool) -> bool:
         """Return whether a line is a sentence: words stand between its items, or after them, that no mark divides."""
         marked = any(item.marked for item in line.items)
-        between = [found.words.strip() for found in beside[1:-1] if _says(found.label)]
+        between = [found.words.strip() for found in beside[1:-1] if found.label.says]
         if after:
             return not marked and not all(words.endswith((",", ";", "|", "and", "&")) for words in between)
         divided = all(words.lstrip(")]} ").startswith((",", ";", "|", "and ", "&", "<")) for words in between)
-        return _says(beside[-1].label) or not (divided or marked)
+        return beside[-1].label.says or not (divided or marked)
 
     def _add(self, line: Line, i: int, label: Label, fields: list[Field], after: bool) -> None:
         """Add an item, and the fields before it, to the open record or to another one."""
         item, record = line.items[i], self.open
         start = item.start - (len(line.words[i].lstrip()) if label.text and not after else 0)
         is_begun = record is not None and i > 0 and record.start >= line.start
-        if record is not None and _says(label):
+        if record is not None and label.says:
             if is_begun and not self._is_whole(record):
                 record.label, label = REFUSED, NO_LABEL  # words are left over
             else:
                 self.open = None
         elif record is not None and (item.call or record.call):
             self.open = None
-        if record is not None and is_begun and not _says(label):
+        if record is not None and is_begun and not label.says:
             label = record.label
         self._extend(line, [*fields, item.field], start, item.end, label)
         assert self.open is not None
@@ -211,12 +212,12 @@ class LineParser:
             return
         before = self.entries[: self.entries.index(first)]
         below = all(entry.label.refused for entry in before)
-        below &= not (_says(first.label) or self._is_named(first) or first.call)
+        below &= not (first.label.says or self._is_named(first) or first.call)
         heading: _Entry | None = None
         for entry in reversed(self.entries) if below else self.entries:
             if not entry.fields:
                 heading = entry
-            elif heading and not heading.label.refused and not _says(entry.label) and not entry.call:
+            elif heading and not heading.label.refused and not entry.label.says and not entry.call:
                 entry.label = heading.label
                 entry.start, entry.end = min(entry.start, heading.start), max(entry.end, heading.end)
                 heading = replace(heading, start=len(self.text), end=0)  # the span of one object alone has it
@@ -230,19 +231,18 @@ class LineParser:
         records = [(entry, self._is_whole(entry)) for entry in self.entries if entry.fields]
         count = sum(is_whole for _, is_whole in records)
         for record, is_whole in records:
-            reason = ""
+            span = record.start, record.end
             if not is_whole and not sides_of(record.fields, self.keys).keys() - {"w", "h"}:
                 if units := stated_units(record.fields, self.keys):
                     self.builder.units.append((-1, len(self.text) + 1, units))  # Units: percent
-                reason = "no_coordinates" if self.builder.objects and self._is_named(record) else "none"
+                if self.builder.objects and self._is_named(record):
+                    self.builder.drop("no_coordinates", *span)
             elif record.loose and sum(len(item.values) for item in record.fields) == 2:
-                reason = "unrecognised"
+                self.builder.drop("unrecognised", *span)
             elif record.label.refused and (count > 1 or record.loose or self._says_more(record)):
-                reason = "unread_label"
-            if not reason:
+                self.builder.drop("unread_label", *span)
+            else:
                 self._emit_record(record, is_whole)
-            elif reason != "none":
-                self.builder.drop(reason, record.start, record.end)
 
     def _says_more(self, record: _Entry) -> bool:
         """Return whether words on the lines of a record may turn, place or delete its box."""
@@ -275,7 +275,3 @@ class LineParser:
             if not (len(group) in (2, 4) or boxes or (len(group) == 8 and is_quad(numbers))):
                 return ""
         return "coordinates"
-
-
-def _says(label: Label) -> bool:
-    return bool(label.text) or label.refused

@@ -1,0 +1,13 @@
+"""A tar of members in memory."""
+
+import io
+import tarfile
+
+
+def tar(path, members):
+    with tarfile.open(path, "w") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path

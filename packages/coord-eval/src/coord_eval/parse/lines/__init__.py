@@ -1,1 +1,0 @@
-"""Answers in lines without marks: `values` finds numbers and fields, `beside` reads the words, `records` joins both."""
