@@ -157,23 +157,8 @@ class _Boxes:
         self.seen.add((desc, bins))
         divisors = self.divisors if first is None else None
         values = (
-            desc,
-            box,
-            bins,
-            span,
-            "complete",
-            first,
-            len(objects),
-            (),
-            "box",
-            (),
-            order,
-            None,
-            (),
-            divisors,
-            None,
-            "",
-        )
+            desc, box, bins, span, "complete", first, len(objects), (), "box", (), order, None, (), divisors, None, ""
+        )  # fmt: skip
         objects.append(tuple.__new__(ParsedObject, values))
         return True
 
