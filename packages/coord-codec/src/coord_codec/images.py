@@ -74,7 +74,15 @@ class ImageFacts:
 
 
 def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFacts:
-    """Read the header of an image, of at most `max_pixels`, without decoding pixels."""
+    """Read the header of an image without decoding pixels.
+
+    Args:
+        source: path or content of the file
+        max_pixels: larger images are refused
+
+    Raises:
+        ImageError: the file is no image that can be decoded.
+    """
     plain = _plain_jpeg_size(source)
     if plain is not None and plain[0] * plain[1] <= max_pixels:
         return ImageFacts(plain, plain)
@@ -171,8 +179,13 @@ def decode_image(
 ) -> Image.Image:
     """Return an image upright, as 8-bit RGB.
 
-    A JPEG may be decoded at a reduced size of at least the width and height `at_most`, which then counts for
-    `max_pixels`.
+    Args:
+        source: path or content of the file
+        max_pixels: larger images are refused; with `at_most` the reduced size counts
+        at_most: width and height; a JPEG may be decoded at a reduced size of at least these
+
+    Raises:
+        ImageError: the file is no image that can be decoded.
     """
     from PIL import ImageOps
 

@@ -155,7 +155,11 @@ class CoordVocab:
         return self.first_id + self.grid.check_bin(k)
 
     def mask(self, ids: Any) -> Any:
-        """Return which ids of a list, nested too, an array or a tensor are coordinates, in the same shape."""
+        """Return which ids are coordinates, as booleans of the same kind and shape.
+
+        Args:
+            ids: a list (nested lists too), NumPy array or torch tensor of any shape
+        """
         if hasattr(ids, "dtype"):
             return (ids >= self.first_id) & (ids < self.first_id + self.grid.bins)
         return [self.mask(i) if isinstance(i, (list, tuple)) else i in self.ids for i in ids]

@@ -164,7 +164,11 @@ class Geometry(ABC):
         return f"{parity} from {self.least} to {self.most}"
 
     def check_count(self, coordinates: Sequence[object]) -> None:
-        """Check the number of coordinates."""
+        """Check the number of coordinates.
+
+        Raises:
+            ValueError: no shape of this kind can have this number of coordinates.
+        """
         if not self.fits(len(coordinates)):
             raise ValueError(
                 f"expected {self.counts} coordinates of the geometry {self.name} ({self.about}), found "
@@ -285,6 +289,10 @@ class Geometry(ABC):
 
         Angles that would be rounded to a whole period become 0.
 
+        Args:
+            coordinates: coordinates in canonical order
+            grid: the grid on which they are quantised
+
         Raises:
             SmallBoxError: if the shape is too small for this grid
         """
@@ -300,7 +308,11 @@ class Geometry(ABC):
         return tuple(written)
 
     def to_bins(self, coordinates: Coordinates, grid: CoordGrid) -> list[int]:
-        """Return the bins that a target text contains."""
+        """Return the bins that a target text contains.
+
+        Raises:
+            SmallBoxError: the shape is too small for this grid.
+        """
         return [grid.quantize(c) for c in self.written(coordinates, grid)]
 
     def with_max_vertices(self, max_vertices: int) -> Geometry:
@@ -310,7 +322,12 @@ class Geometry(ABC):
     # Constraints on answers while they are generated.
 
     def next_bins(self, prefix: Sequence[int], bins: int) -> tuple[int, int]:
-        """Return the first bin that may follow the prefix of a shape, and the end of the range (exclusive)."""
+        """Return the first bin that may follow the bins of a begun shape, and the end of the range (exclusive).
+
+        Args:
+            prefix: the bins of the shape so far
+            bins: number of bins of the grid
+        """
         place = len(prefix)
         lower = self.above[place] if place < len(self.above) else None
         return 0 if lower is None else prefix[lower] + 1, bins - (place in self.above)

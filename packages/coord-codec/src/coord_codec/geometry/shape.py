@@ -52,7 +52,11 @@ class Shape:
         return self.transform(MIRROR)
 
     def transform(self, change: Affine) -> Shape:
-        """Return the shape in a changed image; where left and right are swapped, keypoints are too."""
+        """Return the shape in a changed image; where left and right are swapped, keypoints are too.
+
+        Raises:
+            ValueError: there is no such shape in the changed image.
+        """
         coordinates = geometry_of(self.type).transform(self.coordinates, change)
         if not self.names or not change.mirrors:
             return Shape(self.type, coordinates, self.names, self.visibility)

@@ -107,7 +107,11 @@ class AnnotationFormat:
         return tuple(self.examples)
 
     def evidence(self, source: Source, rules: ObjectRules) -> Evidence:
-        """Read a source of this format."""
+        """Read a source of this format.
+
+        Raises:
+            InputError: the source cannot be read.
+        """
         # The names of the formats are known without NumPy and Pillow; reading needs both.
         from coord_data.looking.image_file import ImageFolder, problem_of
         from coord_data.sources.raw_boxes import raw_of_reading
