@@ -111,8 +111,9 @@ def test_pixels_of_copies_have_a_usual_size_and_all_boxes_inside(side):
     found, meaning = told_of_boxes(draft)
     unit = told_reading(found["resized"]).unit
     assert unit.value == side if unit.kind != "times" else unit.value * 96 == pytest.approx(side, rel=0.02)
-    np.testing.assert_allclose(meaning.boxes_N4, np.concatenate(draft.corners), atol=0.02)
-    assert meaning.boxes_N4.max() <= 1.002
+    boxes_N4 = meaning.boxes.of(slice(None))
+    np.testing.assert_allclose(boxes_N4, np.concatenate(draft.corners), atol=0.02)
+    assert boxes_N4.max() <= 1.002
 
 
 def test_command_that_loses_boxes_or_makes_them_less_plausible_is_not_printed():

@@ -44,7 +44,7 @@ def without_score(words: str) -> tuple[str, list[Field]]:
 
     Example:
         >>> without_score("red car (0.87): ")[0], without_score("red car, score 90%")[1][0].text
-        ('red car : ', '90%')
+        ('red car  : ', '90%')
     """
     scores: list[Field] = []
     for pattern in _SCORES if any(map(str.isdigit, words)) else ():
