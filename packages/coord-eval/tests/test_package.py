@@ -29,16 +29,7 @@ def test_score_loads_no_torch():
     assert done.stdout.splitlines() == ["1.0", "[]"]
 
 
-@pytest.mark.parametrize(
-    "scored",
-    [
-        "from coord_eval import score; print(round(score('truth.json', 'results.json')['AP'], 9))",
-        "from coord_eval.cli.main import main; print(main('score --ground-truth truth.json --predictions results.json "
-        "--out report'.split()))",
-    ],
-    ids=["score", "command"],
-)
-def test_scoring_a_results_list_loads_neither_pydantic_nor_a_parser(scored, tmp_path):
+def test_scoring_a_results_list_loads_neither_pydantic_nor_a_parser(tmp_path):
     """Both are a third of the time of a COCO set's scores."""
     truth = {
         "images": [{"id": 1, "file_name": "a.jpg", "width": 9, "height": 9}],
@@ -49,11 +40,11 @@ def test_scoring_a_results_list_loads_neither_pydantic_nor_a_parser(scored, tmp_
     box = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "score": 0.5}
     (tmp_path / "results.json").write_text(json.dumps([box]))
     code = (
-        f"import sys; {scored}\n"
+        "import sys; from coord_eval import score; print(round(score('truth.json', 'results.json')['AP'], 9))\n"
         "print([name for name in ('pydantic', 'coord_eval.parse.parser', 'pycocotools') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.splitlines()[-2:] in (["1.0", "[]"], ["0", "[]"])
+    assert done.stdout.splitlines() == ["1.0", "[]"]
 
 
 def test_readme_example_prints_what_its_comments_say(tmp_path, monkeypatch, capsys):
