@@ -169,6 +169,26 @@ def test_digest_follows_content_and_the_same_data_cannot_be_held_out(folder, tmp
     assert load_annotated(path, ReadingRules(images=tmp_path)).digest != first
 
 
+def test_held_out_set_is_whole_and_a_source_of_its_name_is_trained_on(folder, tmp_path):
+    """`data.limit` and `data.augment` are of the images that are trained on."""
+    names = ["b.png", "c.png"]
+    for name in names:
+        Image.new("RGB", (200, 100), (names.index(name), 2, 3)).save(tmp_path / name)
+    path = folder(coco_document([{"bbox": [20, 10, 100, 50]}], [IMAGE]))
+    lines = [{"image": name, "objects": [{"desc": "left cat", "bbox": [0.1, 0.1, 0.5, 0.5]}]} for name in names]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    held = {"heldout_annotations": tmp_path / "b.jsonl", "heldout_images": tmp_path}
+    train = {"annotations": path, "images": tmp_path}
+    custom = {"coord_soft_ce_w1": {"enabled": True}}
+    data = {**train, **held, "limit": 1, "augment": {"flip": 0.5}}
+    found = load_data(RunConfig.model_validate({"data": data, "custom": custom}), tmp_path)
+    assert (len(found.train), len(found.heldout)) == (1, 2)
+    assert not any("mirrored" in note for note in found.heldout.notes)
+    sources = {"data": {"sources": [{**train, "name": "heldout"}]}, "evaluation": {"images": "none"}, "custom": custom}
+    found = load_data(RunConfig.model_validate(sources), tmp_path)
+    assert (len(found.train), found.heldout) == (1, None)
+
+
 @pytest.mark.slow
 def test_run_with_every_bad_record_reaches_its_report(image_folder, tmp_path):
     """Such a run used to train, to generate, and then to end without a score."""
