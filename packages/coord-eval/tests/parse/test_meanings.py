@@ -204,6 +204,17 @@ def test_origin_before_a_list_is_that_of_its_boxes(objects):
 def test_origin_alone_is_a_point():
     (item,) = parse_answer('{"origin": [100, 50]}', scale=1000, geometry="point")
     assert item.desc == "origin"
+    answer = parse_answer('{"origin": [100, 50]}', scale=1000)  # where boxes are asked for, it is no object
+    assert ([*answer], len(answer.dropped)) == ([], 1)
+
+
+@pytest.mark.parametrize("place", ["center", "size"])
+def test_angle_and_score_within_a_centre_or_a_size_are_those_of_the_object(place):
+    record = {"label": "ship", "center": {"x": 500, "y": 500}, "size": {"width": 200, "height": 100}}
+    record[place] = {**record[place], "angle": 90, "score": 0.7}
+    (item,) = parse_answer(json.dumps(record), scale=1000)
+    assert item.box == pytest.approx((0.45, 0.4, 0.55, 0.6))
+    assert item.score == 0.7
 
 
 SHARES = ("0.95", "95%", '"0,95"', '"95 percent"', '"95,0 %"', "[0.95]", '{"value": 0.95}', '["95%"]')
