@@ -12,11 +12,11 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import InputError
+from coord_detect.answers import local
+from coord_detect.answers.token_limit import token_limit
+from coord_detect.model.checkpoints import locate_model
 from coord_trainer import Detector
-from coord_trainer.answers import local
 from coord_trainer.answers.decodings import predict_images
-from coord_trainer.answers.token_limit import token_limit
-from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.tiny import base_checkpoint

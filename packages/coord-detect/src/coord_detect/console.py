@@ -1,4 +1,4 @@
-"""Console output and ranks: our lines go to stdout, other libraries' output to a file."""
+"""Console output and ranks: our lines go to stdout, on the first rank only."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import logging
 import os
 import socket
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -20,13 +18,12 @@ from tqdm import tqdm
 from coord_codec import InputError
 
 _original_stdout: list[TextIO] = []
-_LOGGERS = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
 
 
 def say(line: str) -> None:
     """Print a line above a running progress bar, on the first rank only."""
     if is_first():
-        # While swift_log redirects stdout, our own lines still go to the original one.
+        # While stdout is redirected (`saying_to`), our own lines still go to the original one.
         out = _original_stdout[-1] if _original_stdout else sys.stdout
         encoding = getattr(out, "encoding", None) or "utf-8"  # which may be unable to encode a file name
         tqdm.write(line.encode(encoding, "backslashreplace").decode(encoding), file=out)
@@ -37,6 +34,16 @@ def say(line: str) -> None:
 def say_once(line: str) -> None:
     """Print a line once in a process."""
     say(line)
+
+
+@contextmanager
+def saying_to(out: TextIO) -> Iterator[None]:
+    """Print our lines to `out` within the block, in which stdout is that of other libraries."""
+    _original_stdout.append(out)
+    try:
+        yield
+    finally:
+        _original_stdout.pop()
 
 
 class _Said(logging.Handler):
@@ -52,43 +59,6 @@ _data_log.setLevel(logging.INFO)
 _data_log.propagate = False
 
 
-@contextmanager
-def swift_log(path: Path) -> Iterator[Callable[[], None]]:
-    """Redirect the output and logs of swift, transformers and related libraries to `path`, except progress bars.
-
-    Ranks after the first have their own file, `swift.1.log` and so on.
-
-    Yields a function to call after these libraries are imported, since they create log handlers during the import.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path = path if is_first() else path.with_name(f"{path.stem}.{rank()}{path.suffix}")
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [logger.handlers[:] for logger in loggers]
-    out = sys.stdout
-    with path.open("a", encoding="utf-8") as file, redirect_stdout(file):
-        # Not a plain StreamHandler: swift silences those of the root logger during its import.
-        handler = logging.FileHandler(path)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-
-        def take_over() -> None:
-            for logger in loggers:
-                logger.handlers[:] = [handler]
-            logging.getLogger("swift").setLevel(logging.INFO)
-            logging.captureWarnings(True)
-
-        _original_stdout.append(out)
-        try:
-            with warnings.catch_warnings():
-                take_over()
-                yield take_over
-        finally:
-            _original_stdout.pop()
-            logging.captureWarnings(False)
-            for logger, handlers in zip(loggers, before, strict=True):
-                logger.handlers[:] = handlers
-            handler.close()
-
-
 _turns: dict[str, int] = {}
 _TIMEOUT = timedelta(days=7)
 """Preparing data may take hours; a failure of the first rank ends the wait at once."""
@@ -102,27 +72,6 @@ def rank() -> int:
 def world_size() -> int:
     """Return the number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def refuse_loose_tasks() -> None:
-    """Raise `InputError` for tasks that SLURM started together without torchrun, which would train alone."""
-    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
-    if "RANK" not in os.environ and tasks.isdigit() and int(tasks) > 1:
-        raise InputError(
-            f"SLURM_STEP_NUM_TASKS: srun started {tasks} tasks without torchrun, each of which would train alone; "
-            "start one task on each node (srun --ntasks-per-node=1) that runs torchrun, as docs/guides/gpu.md shows"
-        )
-
-
-def set_single_rank_environment() -> None:
-    """Set torchrun's variables for a process that no launcher has started; DeepSpeed would otherwise require MPI."""
-    if "RANK" in os.environ:
-        return
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    variables = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in variables.items()})
 
 
 def is_first() -> bool:
@@ -238,12 +187,4 @@ def _store():
     from torch.distributed import PrefixStore, rendezvous
 
     store, _, _ = next(iter(rendezvous("env://")))
-    return PrefixStore("coord_trainer", store)
-
-
-def leave_process_group() -> None:
-    """Leave the process group, at the end of a run without errors."""
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
+    return PrefixStore("coord_detect", store)

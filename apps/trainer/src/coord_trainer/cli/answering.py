@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from coord_codec import InputError
-from coord_trainer.answers.resumable_file import unfinished
-from coord_trainer.answers.served.request import Request
-from coord_trainer.checkpoints import CARD_FILE
+from coord_detect.answers.resumable_file import unfinished
+from coord_detect.console import say
+from coord_detect.model.checkpoints import CARD_FILE
+from coord_detect.served.request import Request
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
     Checkpoint,
@@ -31,7 +32,6 @@ from coord_trainer.cli.options import (
     resolve_config,
     with_options_of,
 )
-from coord_trainer.console import say
 
 
 @app.command()
@@ -57,8 +57,8 @@ def evaluate(
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
-    from coord_trainer.answers.detect.arguments import as_setting
-    from coord_trainer.answers.finish import asked_threshold
+    from coord_detect.answers.finish import asked_threshold
+    from coord_detect.detection.arguments import as_setting
 
     asked_threshold(min_score, precision, recall)
     resolved = resolve_config(config, [*(overrides or []), *as_setting(views, speed)], strict, checkpoint)
@@ -97,8 +97,9 @@ def predict(
 
     Example: uv run apps/trainer predict runs/a photos --out found
     """
-    from coord_trainer.answers.detect.arguments import as_setting, check_request, read_settings, split_words
-    from coord_trainer.answers.finish import asked_threshold
+    from coord_detect.answers.finish import asked_threshold
+    from coord_detect.detection.arguments import as_setting, check_request, read_settings, split_words
+    from coord_trainer.config.run_config import RunConfig
 
     # What needs no model: words, options, settings and labels.
     served = bool(options["endpoints"])
@@ -107,16 +108,16 @@ def predict(
     threshold = {"min_score": min_score, "precision": precision, "recall": recall}
     request = Request(model, sources, strict=strict, threshold=threshold, **options)
     check_request(request)
-    resolved = read_settings(config, [*settings, *as_setting(views, speed)], served)
-    from coord_trainer.answers.answering_model import check_labels
-    from coord_trainer.checkpoints import locate_model
+    resolved = read_settings(config, [*settings, *as_setting(views, speed)], served, RunConfig)
+    from coord_detect.answers.answering_model import check_labels
+    from coord_detect.model.checkpoints import locate_model
 
     request = replace(request, labels=check_labels(request.labels))
     if not served:
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
-    from coord_trainer.answers.detect.command import answer_request
+    from coord_detect.detection.command import answer_request
 
     answer_request(request, resolved)
 
@@ -139,11 +140,12 @@ def calibrate(
 
     Example: uv run apps/trainer calibrate runs/a val.json --images val --views mirror
     """
-    from coord_trainer.answers.detect.arguments import as_setting, read_settings
+    from coord_detect.detection.arguments import as_setting, read_settings
+    from coord_trainer.config.run_config import RunConfig
 
-    resolved = read_settings(config, [*(overrides or []), *as_setting(views)])
+    resolved = read_settings(config, [*(overrides or []), *as_setting(views)], kind=RunConfig)
     load_libraries()
-    from coord_trainer.answers.detect.calibrate import calibrate_model, calibration_lines
+    from coord_detect.detection.calibrate import calibrate_model, calibration_lines
 
     calibration = calibrate_model(model, annotations, images, resolved, strict)
     for line in calibration_lines(calibration) if calibration is not None else ():
@@ -165,14 +167,15 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
-    from coord_trainer.answers.answering_model import check_labels
-    from coord_trainer.answers.detect.arguments import read_settings
-    from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
-    from coord_trainer.checkpoints import locate_model
-    from coord_trainer.model.card import as_trained
+    from coord_detect.answers.answering_model import check_labels
+    from coord_detect.detection.arguments import read_settings
+    from coord_detect.grammar.served import answer_form, ebnf_grammar, lark_grammar
+    from coord_detect.model.card import as_trained
+    from coord_detect.model.checkpoints import locate_model
+    from coord_trainer.config.run_config import RunConfig
 
     folder = locate_model(model)
-    resolved = read_settings(None, overrides or [], endpoint=True)
+    resolved = read_settings(None, overrides or [], endpoint=True, kind=RunConfig)
     written = lark_grammar if form == "lark" else ebnf_grammar
     print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
 
@@ -199,18 +202,19 @@ def demo(
     """
     from importlib.util import find_spec
 
-    from coord_trainer.answers.detect.arguments import as_setting, read_settings
-    from coord_trainer.answers.finish import asked_threshold
-    from coord_trainer.checkpoints import locate_model
+    from coord_detect.answers.finish import asked_threshold
+    from coord_detect.detection.arguments import as_setting, read_settings
+    from coord_detect.model.checkpoints import locate_model
+    from coord_trainer.config.run_config import RunConfig
 
     asked_threshold(min_score, precision, recall)
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
-    resolved = read_settings(config, [*(overrides or []), *as_setting(views, speed)])
+    resolved = read_settings(config, [*(overrides or []), *as_setting(views, speed)], kind=RunConfig)
     locate_model(model)
     load_libraries()
-    from coord_trainer.answers.detect.demo import serve_demo
-    from coord_trainer.answers.detect.detector import Detector
+    from coord_detect.detection.demo import serve_demo
+    from coord_detect.detection.detector import Detector
 
     detector = Detector(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve_demo(detector, host, port)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_
 import typer
 
 from coord_data.cli import NewPlace, Strict, must_be_folder, must_not_exist  # noqa: F401 - with ours
-from coord_trainer.console import say
-from coord_trainer.environment import set_environment
+from coord_detect.console import say
+from coord_detect.environment import set_environment
 
 if TYPE_CHECKING:
     from coord_eval import Evaluation
@@ -87,15 +87,15 @@ def resolve_config(
     config: Path | None, overrides: list[str] | None, strict: bool, checkpoint: Path | None = None
 ) -> RunConfig:
     """Return the checked configuration; settings that the user did not set are taken from `checkpoint`."""
-    from coord_trainer.checkpoints import check_model_path
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.model.model_path import check_model_path
 
     words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
     resolved = load_run_config(config, words, trains=checkpoint is None, needs_data=True)
     if checkpoint is None:
         check_model_path(resolved.model)
     else:
-        from coord_trainer.model.card import CARD_FILE, as_trained
+        from coord_detect.model.card import CARD_FILE, as_trained
 
         resolved = as_trained(resolved, checkpoint)
         if not (checkpoint / CARD_FILE).is_file():
@@ -103,14 +103,14 @@ def resolve_config(
     set_environment(resolved.model.download)
     if not resolved.model.attention.startswith("flash"):
         return resolved
-    from coord_trainer.model.checkpoint import with_usable_attention
+    from coord_detect.model.checkpoint import with_usable_attention
 
     return with_usable_attention(resolved)
 
 
 def find_model_and_config(model: Path, config: Path | None) -> tuple[Path, Path | None]:
     """Return the checkpoint that `model` names, and `config` or else the configuration of its run."""
-    from coord_trainer.checkpoints import locate_model
+    from coord_detect.model.checkpoints import locate_model
 
     checkpoint = locate_model(model)
     of_run = model / "config.yaml"
@@ -131,7 +131,7 @@ def load_libraries() -> None:
 
 def print_scores(evaluation: Evaluation, folder: Path) -> None:
     """Print the scores and the path of the report."""
-    from coord_trainer.answers.summary import summary
+    from coord_detect.answers.summary import summary
 
     for line in summary(evaluation):
         say(line)

@@ -9,10 +9,10 @@ import typer
 
 from coord_codec import InputError, geometry_of
 from coord_codec.counts import counted
-from coord_trainer.answers.served.request import Form
+from coord_detect.console import say
+from coord_detect.served.request import Form
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, Strict, Views, load_libraries
-from coord_trainer.console import say
 
 
 @app.command()
@@ -50,11 +50,11 @@ def review(
 
     Example: uv run apps/trainer review runs/a val.json --images val --out reviewed
     """
-    from coord_trainer.answers.detect.arguments import as_setting, read_settings, split_words
-    from coord_trainer.answers.detect.image_sources import annotated_sources
-    from coord_trainer.checkpoints import locate_model
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.model.card import as_trained
+    from coord_detect.detection.arguments import as_setting, read_settings, split_words
+    from coord_detect.detection.image_sources import annotated_sources
+    from coord_detect.model.card import as_trained
+    from coord_detect.model.checkpoints import locate_model
+    from coord_trainer.config.run_config import RunConfig, load_run_config
 
     forms = tuple(dict.fromkeys(form.value for form in export or ()))
     if words[:1] == ["apply"]:
@@ -63,7 +63,7 @@ def review(
     first, others, settings = split_words(words, endpoint=False)
     places = [*([first] if first is not None else []), *map(Path, others)]
     settings += as_setting(views)
-    resolved = read_settings(None, settings)
+    resolved = read_settings(None, settings, kind=RunConfig)
 
     if unfit := [form for form in forms if form in ("yolo", "voc")]:
         raise InputError(

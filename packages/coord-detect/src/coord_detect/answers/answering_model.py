@@ -11,16 +11,17 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_codec.problems import check_description
+from coord_detect.answers.finish import Finish, ScoreThreshold, read_options
+from coord_detect.answers.objects import ImageDetections, read_objects
+from coord_detect.answers.token_limit import token_limit
+from coord_detect.model.card import as_trained, calibration_key, read_card
+from coord_detect.model.checkpoints import locate_model
+from coord_detect.settings.load import check_settings
+from coord_detect.settings.record import Settings
+from coord_detect.views.asking import answer_views
+from coord_detect.views.registry import check_views
+from coord_detect.views.view import Question
 from coord_eval.labelling import one_line
-from coord_trainer.answers.finish import Finish, ScoreThreshold, read_options
-from coord_trainer.answers.objects import ImageDetections, read_objects
-from coord_trainer.answers.token_limit import token_limit
-from coord_trainer.checkpoints import locate_model
-from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.model.card import as_trained, calibration_key, read_card
-from coord_trainer.views.asking import answer_views
-from coord_trainer.views.registry import check_views
-from coord_trainer.views.view import Question
 
 if TYPE_CHECKING:
     from coord_eval import Calibration
@@ -70,9 +71,9 @@ class AnsweringModel:
     """
 
     engine: Engine
-    config: RunConfig
+    config: Settings
     labels: frozenset[str] = frozenset()
-    free: RunConfig | None = None
+    free: Settings | None = None
     names: tuple[str, ...] = ()
     calibration: Calibration | None = None
     threshold: ScoreThreshold = field(default_factory=ScoreThreshold)
@@ -83,7 +84,7 @@ class AnsweringModel:
     def load(
         cls,
         model: str | Path,
-        config: RunConfig | None = None,
+        config: Settings | None = None,
         names: Sequence[str] = (),
         labels: Sequence[str] = (),
         *,
@@ -98,10 +99,10 @@ class AnsweringModel:
                 view does not suit the question
         """
         folder = locate_model(Path(model))
-        resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
-        from coord_trainer.answers.local import LocalEngine
-        from coord_trainer.answers.speed.of_checkpoint import check_speed
-        from coord_trainer.model.checkpoint import open_checkpoint
+        resolved = as_trained(config or Settings(), folder)
+        from coord_detect.answers.local import LocalEngine
+        from coord_detect.model.checkpoint import open_checkpoint
+        from coord_detect.speed.of_checkpoint import check_speed
 
         allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
@@ -112,14 +113,14 @@ class AnsweringModel:
         loaded_model = cls(engine, resolved, names=names, folder=folder)._with(resolved, allowed)
         return loaded_model.calibrated_as(folder) if calibrated else loaded_model
 
-    def _with(self, free: RunConfig, allowed: frozenset[str]) -> AnsweringModel:
+    def _with(self, free: Settings, allowed: frozenset[str]) -> AnsweringModel:
         """Return a detector with the same weights, another configuration and other allowed labels."""
         config = _limit_to_names(free) if allowed else free
         # Without that grammar answers must not depend on whether annotations or a folder name the images.
         held = config.evaluation.decoding[0].grammar == "names"
         names = (allowed or frozenset(self.names)) if held else frozenset()
         tokenizer = self.engine.checkpoint.processor.tokenizer
-        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
+        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names)
         engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
         detector = replace(self, engine=engine, config=config, labels=allowed, free=free)
         check_views(config.evaluation.views, detector.finish.question)
@@ -193,7 +194,7 @@ class AnsweringModel:
         Raises:
             InputError: if prompt or labels of a served model are to change, or prompt, labels or views are invalid
         """
-        from coord_trainer.answers.local import LocalEngine
+        from coord_detect.answers.local import LocalEngine
 
         is_local = isinstance(self.engine, LocalEngine)
         if not is_local and (prompt, labels) != (None, None):
@@ -203,7 +204,7 @@ class AnsweringModel:
         values["data"]["prompt"] = free.data.prompt if prompt is None else prompt
         values["evaluation"]["views"] = list(free.evaluation.views if views is None else views)
         if (prompt, views) != (None, None):
-            free = check_run_config(values, "asking", trains=False)
+            free = check_settings(type(free), values, "asking")
         allowed = self.labels if labels is None else frozenset(check_labels(labels))
         asking = self._with(free, allowed) if is_local else replace(self, config=free)
         check_views(asking.config.evaluation.views, asking.finish.question)
@@ -231,7 +232,7 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(labels)))
 
 
-def _limit_to_names(config: RunConfig) -> RunConfig:
+def _limit_to_names(config: Settings) -> Settings:
     if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped after decoding
         return config
     held = config.evaluation.decoding[0].model_copy(update={"grammar": "names"})

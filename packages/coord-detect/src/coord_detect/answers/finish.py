@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from coord_codec import CoordGrid, InputError
 from coord_codec.files import write_text
-from coord_trainer.views.asking import VIEWS_KEY, looks_of
-from coord_trainer.views.registry import views_of
-from coord_trainer.views.view import WHOLE, Question, in_image
+from coord_detect.views.asking import VIEWS_KEY, looks_of
+from coord_detect.views.registry import views_of
+from coord_detect.views.view import WHOLE, Question, in_image
 
 if TYPE_CHECKING:
+    from coord_detect.settings.decoding import Decoding
+    from coord_detect.settings.record import Settings
     from coord_eval import Calibration, ScoredObject
-    from coord_trainer.config.decoding import Decoding
-    from coord_trainer.config.run_config import RunConfig
 
 BOXES_FILE = "boxes.json"
 """The file beside predictions that counts what was fused, and states calibration and threshold."""
@@ -259,7 +259,7 @@ def asked_threshold(min_score: float | None, precision: float | None, recall: fl
     return named[0] if named else None
 
 
-def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
+def read_options(config: Settings, decoding: Decoding) -> dict[str, Any]:
     """Return the arguments of `coord_eval.scored_objects` that follow from a configuration."""
     # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
     scale = None if config.custom.coord_tokens.enabled else float(CoordGrid().scale)

@@ -10,24 +10,23 @@ from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import InputError
-from coord_trainer.answers.descriptions import description_fields
-from coord_trainer.answers.grammar.markers import CoordGrammar
-from coord_trainer.answers.grammar.matched import MatchedGrammar
-from coord_trainer.answers.grammar.served import AnswerForm
-from coord_trainer.answers.speed.of_checkpoint import decode_fast, has_fixed_shapes
-from coord_trainer.config.decoding import Decoding
-from coord_trainer.config.sections import DataSection
-from coord_trainer.data.targets import marker_ids
-from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.prompt import prompt_tokens
-from coord_trainer.model.token_statistics import StepRecorder
+from coord_detect.answers.descriptions import description_fields
+from coord_detect.grammar.markers import CoordGrammar
+from coord_detect.grammar.matched import MatchedGrammar
+from coord_detect.grammar.served import AnswerForm
+from coord_detect.model.checkpoint import LoadedCheckpoint
+from coord_detect.model.prompt import prompt_tokens
+from coord_detect.model.token_statistics import StepRecorder
+from coord_detect.settings.decoding import Decoding
+from coord_detect.settings.sections import Asking
+from coord_detect.speed.of_checkpoint import decode_fast, has_fixed_shapes
 
 
 @torch.inference_mode()
 def answer_images(
     checkpoint: LoadedCheckpoint,
     images: Sequence[Image.Image],
-    data: DataSection,
+    data: Asking,
     decoding: Decoding,
     max_new_tokens: int,
     names: set[str] | None = None,
@@ -51,7 +50,7 @@ def answer_images(
         raise InputError(
             "evaluation.decoding.grammar: names limits answers to the names in the annotations; there are none"
         )
-    markers = marker_ids(data, tokenizer)
+    markers = data.marker_ids(tokenizer)
     inputs = prompt_inputs(checkpoint, list(images), prompt or data.prompt, pixels)
     prompt_length = inputs["input_ids"].shape[1]
     grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names)
@@ -74,12 +73,7 @@ def answer_images(
 
 
 def grammar_of(
-    tokenizer: Any,
-    data: DataSection,
-    grammar: str,
-    prompt_length: int,
-    max_new_tokens: int,
-    names: set[str] | None = None,
+    tokenizer: Any, data: Asking, grammar: str, prompt_length: int, max_new_tokens: int, names: set[str] | None = None
 ) -> LogitsProcessor | None:
     """Return the logits processor of a batch that keeps answers to a grammar; None for the grammar `none`."""
     if grammar == "none":

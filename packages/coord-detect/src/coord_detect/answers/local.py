@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from PIL import Image
 
-from coord_trainer.answers.generate import answer_images
-from coord_trainer.config.run_config import RunConfig
-from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_detect.answers.generate import answer_images
+from coord_detect.model.checkpoint import LoadedCheckpoint
+from coord_detect.settings.record import Settings
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class LocalEngine:
 
     name: str
     checkpoint: LoadedCheckpoint
-    config: RunConfig
+    config: Settings
     max_new_tokens: int
     names: frozenset[str] = frozenset()
     concurrency: int = 0

@@ -19,10 +19,10 @@ from coord_codec import InputError, to_pixels
 from coord_codec.files import atomic_write
 from coord_codec.images import data_url
 from coord_codec.pages import PALETTE, label_slots
+from coord_detect.answers.finish import Finish
+from coord_detect.answers.guesses import KEYS, OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
+from coord_detect.answers.image_input import open_image
 from coord_eval.labelling import DetectedObject, coco_results, one_line, places_of
-from coord_trainer.answers.finish import Finish
-from coord_trainer.answers.guesses import KEYS, OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
-from coord_trainer.answers.image_input import open_image
 
 if TYPE_CHECKING:
     import pandas

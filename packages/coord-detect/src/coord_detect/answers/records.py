@@ -16,16 +16,16 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from coord_codec.images import DEEP, LEAST_SPAN
+from coord_detect.answers.finish import FUSED
+from coord_detect.answers.resumable_file import Record, RecordFile
 from coord_eval import ImageError, decode_image, image_facts
-from coord_trainer.answers.finish import FUSED
-from coord_trainer.answers.resumable_file import Record, RecordFile
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from coord_data.reading.image_set import ImageSet
-    from coord_trainer.answers.answering_model import AnsweringModel
-    from coord_trainer.answers.objects import ImageDetections
+    from coord_detect.answers.answering_model import AnsweringModel
+    from coord_detect.answers.objects import ImageDetections
 
 _PIXEL_STEP = 1.15
 """Images whose pixel counts differ by less than this factor share a batch: their prompts are about equally long."""

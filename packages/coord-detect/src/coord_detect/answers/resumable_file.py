@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from coord_codec.counts import counted
 from coord_codec.files import InputError, parse_json_line, write_text
-from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
+from coord_detect.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
 
 Record = dict[str, Any]
 

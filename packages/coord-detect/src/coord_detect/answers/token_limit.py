@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from coord_codec import Instance, Object
-from coord_trainer.config.run_config import RunConfig
-from coord_trainer.data.targets import TargetWriter
+from coord_detect.settings.record import Settings
 
 _SPARE_TOKENS = 16
 _NAME_TOKENS = 12
 
 
-def token_limit(config: RunConfig, tokenizer: Any, names: Iterable[str], of_run: bool = True) -> int:
-    """Return the longest allowed answer in tokens: `data.max_objects` objects with the longest name.
+def token_limit(config: Settings, tokenizer: Any, names: Iterable[str], most_objects: int | None = None) -> int:
+    """Return the longest allowed answer in tokens: `most_objects` with the longest name, `data.max_objects` if None.
 
-    12 tokens are allowed for a name if none is known. A run (`of_run`) never generates more than
-    `data.shapes.max_objects`.
+    12 tokens are allowed for a name if none is known.
     """
-    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
+    tokens = config.custom.coord_tokens.enabled
     # Measured on an object with a box; `further` is what a shape with more than four coordinates adds.
-    boxes = replace(writer, data=config.data.model_copy(update={"geometry": "box"}))
-    per_coordinate = _count(tokenizer, "" if writer.coord_tokens else "(111,222),") / 2 or 1
+    boxes = config.data.model_copy(update={"geometry": "box"})
+    per_coordinate = _count(tokenizer, "" if tokens else "(111,222),") / 2 or 1
     further = round(max(config.data.shape.longest - 4, 0) * per_coordinate)
-    count = config.data.max_objects
-    if of_run and not config.data.given:
-        count = min(count, config.data.shapes.max_objects)
+    count = most_objects or config.data.max_objects
 
     def length(name: str) -> int:
         sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
-        return _count(tokenizer, boxes.text(sample)) + further
+        return _count(tokenizer, boxes.target_text(sample, tokens)) + further
 
     longest = max(map(length, names), default=length("x") - 1 + _NAME_TOKENS)
     return count * longest + _SPARE_TOKENS
@@ -43,7 +38,7 @@ def _count(tokenizer: Any, text: str) -> int:
     return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def token_limit_without_tokenizer(config: RunConfig) -> int:
+def token_limit_without_tokenizer(config: Settings) -> int:
     """Return `token_limit` without a tokenizer, assuming more tokens around each name than any tokenizer needs.
 
     A coordinate takes one token between markers, and up to four as a number or in JSON.

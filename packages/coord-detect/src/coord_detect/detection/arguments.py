@@ -7,39 +7,39 @@ from glob import glob
 from pathlib import Path
 
 from coord_codec import InputError
-from coord_trainer.answers.served.request import Request
-from coord_trainer.checkpoints import locate_model
-from coord_trainer.config.run_config import RunConfig, load_run_config
+from coord_detect.model.checkpoints import locate_model
+from coord_detect.served.request import Request
+from coord_detect.settings.load import Kind, load_settings, setting_names
+from coord_detect.settings.record import Settings
 
-_MODEL_SETTINGS = (
-    r"data\.(prompt|markers|style|order|max_objects|min_pixels|max_pixels|geometry|max_vertices)"
-    r"|training\.system|evaluation\.(limit|max_new_tokens|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
-    r"|plugins|data\.class_prompt"
-)
-_PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
+_OF_PROCESS = ("model.dtype", "model.attention", "evaluation.batch_size", "evaluation.speed")
+"""Settings of the process that holds the model, which a server was started with."""
 _LONGEST_REQUEST = 86400
 _SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 
 
-def read_settings(file: Path | None, settings: Sequence[str], endpoint: bool = False) -> RunConfig:
-    """Return the configuration of a file and of words of the command line, which have an effect on answers.
+def read_settings(
+    file: Path | None, settings: Sequence[str], endpoint: bool = False, kind: type[Kind] = Settings
+) -> Kind:
+    """Return the settings of a file and of words of the command line, which have an effect on answers.
+
+    `kind` is the record that the file is of, such as the configuration of a run.
 
     Raises:
         InputError: if a word exists but has no effect, or is no setting
     """
-    config = load_run_config(file, settings, trains=False)  # first, since it detects misspelt names
+    config, _ = load_settings(kind, file, settings)  # first, since it detects misspelt names
+    names = [*setting_names(Settings), "training.system"]
+    acting = [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
     for word in settings:
         name = word.partition("=")[0]
-        if endpoint and re.fullmatch(_PROCESS_SETTINGS, name):
+        if endpoint and name in _OF_PROCESS:
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
         if len(config.evaluation.decoding) > 1 and name == "evaluation.decoding":
             raise InputError(f"{word}: images are answered by one decoding; `evaluate` takes several")
-        if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
+        if not any(name == other or name.startswith(f"{other}.") for other in acting):
             raise InputError(
-                f"{name}: it has no effect on how images are answered; these settings have: evaluation.limit, "
-                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, evaluation.views, "
-                "evaluation.speed, model.dtype, model.attention, and, where no coordexp.json says how the model was "
-                "trained, data.prompt, data.max_objects, data.max_pixels and the like"
+                f"{name}: it has no effect on how images are answered; these settings have: {', '.join(acting)}"
             )
     return config
 

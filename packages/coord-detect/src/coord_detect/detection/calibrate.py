@@ -10,20 +10,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coord_adapter import weights_digest
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
+from coord_codec.weights import weights_digest
 from coord_data.reading.read import read_source
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.image_sources import Sources, annotated_sources
-from coord_trainer.answers.detect.session import session_settings
-from coord_trainer.answers.records import ImageSource, answer_into, file_stamp
-from coord_trainer.answers.resumable_file import begin, discard
-from coord_trainer.checkpoints import CARD_FILE, locate_model
-from coord_trainer.config.run_config import RunConfig, read_yaml
-from coord_trainer.console import is_first, say
-from coord_trainer.model.card import as_trained, calibration_key, read_card
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.records import ImageSource, answer_into, file_stamp
+from coord_detect.answers.resumable_file import begin, discard
+from coord_detect.console import is_first, say
+from coord_detect.detection.image_sources import Sources, annotated_sources
+from coord_detect.detection.session import session_settings
+from coord_detect.model.card import as_trained, calibration_key, read_card
+from coord_detect.model.checkpoints import CARD_FILE, locate_model
+from coord_detect.settings.load import read_yaml
+from coord_detect.settings.record import Settings
 
 if TYPE_CHECKING:
     from coord_eval import Calibration
@@ -38,7 +39,7 @@ class Seen:
 
 
 def calibrate_model(
-    model: Path, annotations: Path, images: Path | None, config: RunConfig, strict: bool
+    model: Path, annotations: Path, images: Path | None, config: Settings, strict: bool
 ) -> Calibration | None:
     """Answer annotated images, and fit the calibration of their scores into the model's card, on the first rank.
 

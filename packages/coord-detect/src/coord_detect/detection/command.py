@@ -6,19 +6,19 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.image_sources import Sources, find_sources
-from coord_trainer.answers.detect.outcome import report_answers
-from coord_trainer.answers.detect.session import Answered, answer_sources, session_settings
-from coord_trainer.answers.served.request import Request
-from coord_trainer.answers.served.served_model import checked_url, open_served
-from coord_trainer.checkpoints import locate_model
-from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import first_rank_first, is_first, say
-from coord_trainer.model.card import as_trained
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.console import first_rank_first, is_first, say
+from coord_detect.detection.image_sources import Sources, find_sources
+from coord_detect.detection.outcome import report_answers
+from coord_detect.detection.session import Answered, answer_sources, session_settings
+from coord_detect.model.card import as_trained
+from coord_detect.model.checkpoints import locate_model
+from coord_detect.served.request import Request
+from coord_detect.served.served_model import checked_url, open_served
+from coord_detect.settings.record import Settings
 
 
-def answer_request(request: Request, config: RunConfig) -> Answered:
+def answer_request(request: Request, config: Settings) -> Answered:
     """Find the images, generate answers, draw them, export them and, with annotations, score them.
 
     Raises:
@@ -57,7 +57,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     return answered
 
 
-def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
+def _sources(request: Request, config: Settings, geometry: str) -> Sources:
     images = Path(_fetched(request.images)) if request.images is not None else None
     sources = find_sources([_fetched(word) for word in request.sources], images, geometry, request.strict)
     return sources.first(config.evaluation.limit)
@@ -72,7 +72,7 @@ def _fetched(named: str) -> str:
     return str(image_folder(named))
 
 
-def _local(request: Request, config: RunConfig, sources: Sources) -> AnsweringModel:
+def _local(request: Request, config: Settings, sources: Sources) -> AnsweringModel:
     if request.model is None:
         raise InputError("expected a model and images: predict MODEL SRC... --out DIR")
     detector = AnsweringModel.load(request.model, config, sources.labels, request.labels)

@@ -9,10 +9,10 @@ from typing import Any
 
 from coord_codec import InputError
 from coord_codec.pages import safe
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.detector import Detector
-from coord_trainer.console import say
-from coord_trainer.views.registry import VIEWS
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.console import say
+from coord_detect.detection.detector import Detector
+from coord_detect.views.registry import VIEWS
 
 
 def build_demo(detector: Detector) -> Any:

@@ -14,19 +14,20 @@ from tqdm.auto import tqdm
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.class_ids import ClassIds
-from coord_trainer.answers.detect.image_sources import find_sources
-from coord_trainer.answers.detect.results import Results
-from coord_trainer.answers.guesses import OF_DETECTOR, ClassNamesTheCall, NamesTheCall, refuse_arguments
-from coord_trainer.answers.image_input import check_image, open_image
-from coord_trainer.answers.objects import ImageDetections
-from coord_trainer.answers.records import ImageSource, prediction_records
-from coord_trainer.answers.served.served_model import open_served
-from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.console import say
-from coord_trainer.environment import set_environment
-from coord_trainer.model.card import memorised_note, read_card
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.guesses import OF_DETECTOR, ClassNamesTheCall, NamesTheCall, refuse_arguments
+from coord_detect.answers.image_input import check_image, open_image
+from coord_detect.answers.objects import ImageDetections
+from coord_detect.answers.records import ImageSource, prediction_records
+from coord_detect.console import say
+from coord_detect.detection.class_ids import ClassIds
+from coord_detect.detection.image_sources import find_sources
+from coord_detect.detection.results import Results
+from coord_detect.environment import set_environment
+from coord_detect.model.card import memorised_note, read_card
+from coord_detect.served.served_model import open_served
+from coord_detect.settings.load import check_settings, load_settings
+from coord_detect.settings.record import Settings
 
 Images = Any
 """One image (a path, a PIL image, an array `[height, width, 3]` of uint8 in RGB) or several: a folder, a pattern such
@@ -47,7 +48,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
     def __init__(
         self,
         model: str | Path | Sequence[str] | AnsweringModel,
-        config: RunConfig | None = None,
+        config: Settings | None = None,
         names: Sequence[str] = (),
         labels: Sequence[str] = (),
         *,
@@ -96,13 +97,13 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
         set_environment()
         if settings and config is not None:
             raise InputError("settings: config is given as well; put all of them into one")
-        config = config or load_run_config(None, list(settings), trains=False)
+        config = config or load_settings(Settings, None, settings)[0]
         asked = {"views": _words(views)} if views else {}
         asked |= {"speed": speed} if speed is not None else {}
         if asked:
             values = config.model_dump(mode="json", exclude_unset=True)
             values["evaluation"] = values.get("evaluation", {}) | asked
-            config = check_run_config(values, "Detector", trains=False)
+            config = check_settings(type(config), values, "Detector")
         if isinstance(model, AnsweringModel):
             ready = model
         elif urls := _urls(model):

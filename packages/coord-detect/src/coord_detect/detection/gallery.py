@@ -12,13 +12,13 @@ from urllib.parse import quote
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.pages import Card, Drawn, Gallery, image_svg, label_key, notes, page, section, table, tiles
+from coord_detect.answers.objects import ImageDetections
+from coord_detect.detection.image_sources import Sources
+from coord_detect.detection.session import DRAWN, PAGE, Answered
+from coord_detect.detection.written import write_tracked
 from coord_eval import ImageError, decode_image, parse_answer
 from coord_eval.html import answer_key, coloured_answer
 from coord_eval.labelling import DetectedObject, one_line, places_of
-from coord_trainer.answers.detect.image_sources import Sources
-from coord_trainer.answers.detect.session import DRAWN, PAGE, Answered
-from coord_trainer.answers.detect.written import write_tracked
-from coord_trainer.answers.objects import ImageDetections
 
 if TYPE_CHECKING:
     from PIL import Image

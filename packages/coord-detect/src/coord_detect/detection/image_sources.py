@@ -16,8 +16,8 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.reading.read import read_source
+from coord_detect.answers.records import ImageSource
 from coord_eval import ImageError, image_facts
-from coord_trainer.answers.records import ImageSource
 
 SESSION = "session.json"
 """File of the settings that the answers in a folder depend on; a second call must have the same."""

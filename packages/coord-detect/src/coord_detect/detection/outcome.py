@@ -11,16 +11,16 @@ from typing import Any
 from coord_codec import RunError
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.finish import BOXES_FILE, has_distributions
+from coord_detect.console import say
+from coord_detect.detection.image_sources import Sources
+from coord_detect.detection.session import DRAWN, PAGE, RESULTS, SCORED, Answered, remove_made
+from coord_detect.detection.written import exports_in, write_export
+from coord_detect.model.card import memorised_note
+from coord_detect.model.checkpoints import locate_model
+from coord_detect.served.request import Request
 from coord_eval.labelling import coco_results
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.image_sources import Sources
-from coord_trainer.answers.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, remove_made
-from coord_trainer.answers.detect.written import exports_in, write_export
-from coord_trainer.answers.finish import BOXES_FILE, has_distributions
-from coord_trainer.answers.served.request import Request
-from coord_trainer.checkpoints import locate_model
-from coord_trainer.console import say
-from coord_trainer.model.card import memorised_note
 
 
 def report_answers(request: Request, detector: AnsweringModel, sources: Sources, answered: Answered) -> None:
@@ -38,7 +38,7 @@ def report_answers(request: Request, detector: AnsweringModel, sources: Sources,
     if not good:
         raise RunError(f"no image could be answered; the first: {_reason(answered.failed[0])}")
     if request.draw:
-        from coord_trainer.answers.detect.gallery import draw_answers
+        from coord_detect.detection.gallery import draw_answers
 
         say(f"page: {draw_answers(answered, sources, _about(detector), finished)}")
     if sources.truth is not None and not is_scored:
@@ -171,7 +171,7 @@ def _report_outside_grammar(request: Request, detector: AnsweringModel, records:
     """Print how many complete answers the grammar that was sent to the server does not allow."""
     if request.grammar is None or request.model is None:
         return
-    from coord_trainer.answers.grammar.served import answer_form, answer_pattern
+    from coord_detect.grammar.served import answer_form, answer_pattern
 
     form = answer_form(locate_model(request.model), detector.config, request.labels)
     pattern = answer_pattern(form, detector.config.data.markers)
@@ -221,8 +221,8 @@ def _about(detector: AnsweringModel) -> dict[str, str]:
 
 
 def _score(detector: AnsweringModel, sources: Sources, answered: Answered, overrides: dict[str, Any]) -> None:
+    from coord_detect.answers.summary import summary
     from coord_eval import score
-    from coord_trainer.answers.summary import summary
 
     config = detector.config
     evaluation = score(

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from coord_trainer.answers.guesses import OF_RESULT, NamesTheCall
-from coord_trainer.answers.objects import ImageDetections, needed
+from coord_detect.answers.guesses import OF_RESULT, NamesTheCall
+from coord_detect.answers.objects import ImageDetections, needed
 
 if TYPE_CHECKING:
     import pandas

@@ -14,14 +14,14 @@ from filelock import FileLock, Timeout
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.image_sources import SESSION, Sources, is_session
-from coord_trainer.answers.detect.written import remove_tracked
-from coord_trainer.answers.finish import BOXES_FILE
-from coord_trainer.answers.records import answer_into, file_stamp
-from coord_trainer.answers.resumable_file import Record, RecordFile, is_answered, json_line
-from coord_trainer.checkpoints import weight_files
-from coord_trainer.console import first_rank_first, is_first, say
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.finish import BOXES_FILE
+from coord_detect.answers.records import answer_into, file_stamp
+from coord_detect.answers.resumable_file import Record, RecordFile, is_answered, json_line
+from coord_detect.console import first_rank_first, is_first, say
+from coord_detect.detection.image_sources import SESSION, Sources, is_session
+from coord_detect.detection.written import remove_tracked
+from coord_detect.model.checkpoints import weight_files
 
 PREDICTIONS = "predictions.jsonl"
 EARLIER = "earlier.jsonl"

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from coord_codec.files import InputError, read_json, write_text
+from coord_detect.console import say
 from coord_eval.labelling import EXPORTS, Records, coco_annotations, labelstudio_tasks
-from coord_trainer.console import say
 
 _DIGESTS = ".written.json"
 _PART = ".written.part"

@@ -7,7 +7,7 @@ is not the tokenizer's end of a text; rows of the embedding are scaled; image to
 
 from types import MappingProxyType
 
-from coord_trainer.families.family import Family
+from coord_detect.families.family import Family
 
 ROWS = (
     Family(

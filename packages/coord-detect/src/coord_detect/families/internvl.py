@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from coord_trainer.families.family import Family
+from coord_detect.families.family import Family
 
 ROWS = (
     Family(

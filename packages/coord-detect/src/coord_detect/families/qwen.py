@@ -3,7 +3,7 @@
 from dataclasses import replace
 from types import MappingProxyType
 
-from coord_trainer.families.family import Family
+from coord_detect.families.family import Family
 
 _EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 _SYSTEM = "You are a helpful assistant."

@@ -7,8 +7,8 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_codec.files import read_json
 from coord_codec.registry import Registry
-from coord_trainer.families import gemma, internvl, qwen
-from coord_trainer.families.family import Family
+from coord_detect.families import gemma, internvl, qwen
+from coord_detect.families.family import Family
 
 _ROWS = (*qwen.ROWS, *internvl.ROWS, *gemma.ROWS)
 FAMILIES: Registry[Family] = Registry("model_type", ((row.model_type, row) for row in _ROWS))

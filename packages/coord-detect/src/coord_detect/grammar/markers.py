@@ -17,7 +17,7 @@ from transformers import LogitsProcessor
 
 from coord_codec import GEOMETRIES, CoordVocab, Geometry
 from coord_codec.vocab import marker_family
-from coord_trainer.answers.grammar.boxes import BoxRules, moved
+from coord_detect.grammar.boxes import BoxRules, moved
 
 _Rules = dict[str, list[tuple[Any, str]]]
 _NAMED: dict[int, _Rules] = {

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor
 
-from coord_trainer.answers.grammar.boxes import BoxRules, shared_length
-from coord_trainer.answers.grammar.served import AnswerForm, lark_grammar
+from coord_detect.grammar.boxes import BoxRules, shared_length
+from coord_detect.grammar.served import AnswerForm, lark_grammar
 
 
 class MatchedGrammar(LogitsProcessor):

@@ -19,7 +19,7 @@ from coord_codec import GEOMETRIES, CoordVocab, Geometry, InputError
 from coord_codec.vocab import marker_family
 
 if TYPE_CHECKING:
-    from coord_trainer.config.run_config import RunConfig
+    from coord_detect.settings.record import Settings
 
 _NAME_CHARACTERS = 64
 _CORNERS = (None, None, 0, 1)
@@ -178,7 +178,7 @@ SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType
 guidance`, SGLang with its default backend, xgrammar."""
 
 
-def answer_form(folder: Path, config: RunConfig, names: Sequence[str]) -> AnswerForm:
+def answer_form(folder: Path, config: Settings, names: Sequence[str]) -> AnswerForm:
     """Return the form of a model's answers in the ids of the tokenizer in `folder`; no `names` allow any.
 
     Raises:

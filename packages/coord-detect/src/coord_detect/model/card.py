@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coord_adapter import weights_digest
 from coord_codec import CoordGrid
 from coord_codec.files import InputError, read_json, read_text, write_text
-from coord_trainer.checkpoints import CARD_FILE
-from coord_trainer.config.decoding import Decoding, decoding_named
-from coord_trainer.config.run_config import RunConfig, check_run_config
+from coord_codec.weights import weights_digest
+from coord_detect.model.checkpoints import CARD_FILE
+from coord_detect.settings.decoding import Decoding, decoding_named
+from coord_detect.settings.load import check_settings
+from coord_detect.settings.record import Settings
 
 if TYPE_CHECKING:
     from coord_eval import Calibration
 
-_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects")
+OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects")
 """Settings of the section `data` that the card states under the same names."""
 
 MOST_NAMES = 20_000
@@ -29,8 +29,7 @@ MOST_NAMES = 20_000
 _EXPORT = "export.json"
 """The record of a checkpoint that `coord-exporter` wrote; it names the weights of the adapter."""
 
-_PACKAGES = ("coord-trainer", "coord-codec", "coord-adapter", "transformers", "peft", "ms-swift", "torch")
-_OF_PIXELS = ("transformers", "pillow", "torchvision")
+OF_PIXELS = ("transformers", "pillow", "torchvision")
 """Packages whose versions make other pixels of an image: in resizing, and behind what is transparent."""
 
 
@@ -73,7 +72,7 @@ class ModelCard(_Part):
         decoding: name of the run's first decoding
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
-        base: `coord_adapter.weights_digest` of the base that an adapter was trained on; None for a whole model
+        base: `coord_codec.weights.weights_digest` of the base that an adapter was trained on; None for a whole model
         versions: of the packages that wrote the checkpoint
         image_processor: the class of the image processor, which names its backend; None if it is not known
         scored: the images that the run scores, as `evaluation.images` names them; None if it is not known
@@ -112,7 +111,7 @@ class ModelCard(_Part):
 
         `image_processor` is the class of the one in use.
         """
-        found = {name: installed for name in _OF_PIXELS if (installed := installed_version(name))}
+        found = {name: installed for name in OF_PIXELS if (installed := installed_version(name))}
         now = {name: found[name] for name in found.keys() & self.versions.keys()} | {"image processor": image_processor}
         then = self.versions | {"image processor": self.image_processor or image_processor}
         differing = [f"{name} {then[name]} (now {now[name]})" for name in sorted(now) if then[name] != now[name]]
@@ -123,7 +122,7 @@ class ModelCard(_Part):
     @property
     def made_pixels(self) -> str:
         """The software that made pixels of images in training, in words; empty if the card does not state it."""
-        named = {name: self.versions[name] for name in _OF_PIXELS if name in self.versions}
+        named = {name: self.versions[name] for name in OF_PIXELS if name in self.versions}
         if self.image_processor is not None:
             named["image processor"] = self.image_processor
         return ", ".join(f"{name} {value}" for name, value in named.items())
@@ -210,39 +209,6 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-def make_card(
-    config: RunConfig,
-    sizes: Mapping[str, int | None],
-    fingerprint: str | None,
-    rendered_prompt: str | None = None,
-    chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
-) -> ModelCard:
-    """Return the card of a run's checkpoints.
-
-    `sizes` are those of the image processor, with the run's limits; the prompt and the system message are as
-    the chat template renders them, with settings that are not its defaults.
-    """
-    tokens = config.custom.coord_tokens.enabled
-    grid = CoordGrid()
-    return ModelCard(
-        **{name: getattr(config.data, name) for name in _OF_DATA},
-        system=system_text(config),
-        rendered_prompt=rendered_prompt,
-        chat_template_kwargs=dict(chat_template_kwargs),
-        form="tokens" if tokens else "numbers",
-        pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
-        decoding=config.evaluation.decoding[0].name,
-        scored=config.evaluation.images,
-        grid=GridSize(bins=grid.bins, scale=grid.scale),
-        fingerprint=fingerprint if tokens else None,
-        versions={
-            name: installed
-            for name in dict.fromkeys((*_PACKAGES, *_OF_PIXELS))
-            if (installed := installed_version(name))
-        },
-    )
-
-
 def read_card(folder: Path) -> ModelCard | None:
     """Return the card of a checkpoint, or None if it has none.
 
@@ -270,20 +236,20 @@ def read_card(folder: Path) -> ModelCard | None:
     return card
 
 
-def as_trained(config: RunConfig, folder: Path) -> RunConfig:
+def as_trained(config: Settings, folder: Path) -> Settings:
     """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
     card = read_card(folder)
     return config if card is None else follow_card(config, card, folder)
 
 
-def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConfig:
+def follow_card(config: Settings, card: ModelCard, checkpoint: Path) -> Settings:
     """Return `config` with the card's values for settings that the user did not set, except the system message.
 
     Raises:
         InputError: settings of the user contradict the card; the message names both values of each.
     """
     user_settings = _user_settings(config)
-    trained = card.model_dump(include={"system", "form", *_OF_DATA})
+    trained = card.model_dump(include={"system", "form", *OF_DATA})
     trained |= {"pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
     if card.style == "json" and user_settings.get("style", "json") == "json":
         user_settings.pop("markers", None)  # JSON has no markers
@@ -302,7 +268,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     if "form" not in user_settings:
         tokens = custom.coord_tokens.model_copy(update={"enabled": card.form == "tokens"})
         custom = custom.model_copy(update={"coord_tokens": tokens})
-    data = {name: getattr(card, name) for name in _OF_DATA}
+    data = {name: getattr(card, name) for name in OF_DATA}
     data |= {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
     if "decoding" not in config.evaluation.model_fields_set:
@@ -310,10 +276,10 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
             raise InputError(f"{checkpoint / CARD_FILE}: decoding: expected a decoding, found {card.decoding!r}")
         sections["evaluation"] = config.evaluation.model_copy(update={"decoding": (decoding,)})
     filled = config.model_copy(update=sections).model_dump(mode="json")
-    return check_run_config(filled, f"the configuration with {checkpoint / CARD_FILE}", trains=False)
+    return check_settings(type(config), filled, f"the configuration with {checkpoint / CARD_FILE}")
 
 
-def system_text(config: RunConfig) -> str | None:
+def system_text(config: Settings) -> str | None:
     r"""Return the system message of `training.system`, read as ms-swift does: from a `.txt` file, or text with `\n`.
 
     Raises:
@@ -344,10 +310,10 @@ _KEYS = {
 }
 
 
-def _user_settings(config: RunConfig) -> dict[str, Any]:
+def _user_settings(config: Settings) -> dict[str, Any]:
     """Return the settings that the user has set, under the card's names."""
     data, custom = config.data, config.custom
-    settings = {name: getattr(data, name) for name in _OF_DATA if name in data.model_fields_set}
+    settings = {name: getattr(data, name) for name in OF_DATA if name in data.model_fields_set}
     if "system" in config.training:
         settings["system"] = system_text(config)
     # A coordinate term with a weight implies coordinate tokens.

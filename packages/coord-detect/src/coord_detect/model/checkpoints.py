@@ -9,15 +9,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from coord_codec.files import InputError, read_json, write_text
-from coord_trainer.console import say_once
-
-if TYPE_CHECKING:
-    from coord_trainer.config.sections import ModelSection
+from coord_detect.console import say_once
 
 AP = "eval_AP"
 """The name under which AP during training is logged."""
@@ -172,21 +169,3 @@ def locate_model(folder: Path) -> Path:
             f"{folder}: no model found: expected a checkpoint or an adapter ({' or '.join(_WEIGHTS)}), or a run folder"
         )
     return weights
-
-
-def check_model_path(model: ModelSection) -> None:
-    """Raise `InputError` if `model.path` is not a checkpoint's folder and `model.download` is not set."""
-    path = model.path
-    if path is not None and not Path(path).is_dir() and not model.download:
-        raise InputError(
-            f"model.path: no folder {path!r} here; give a checkpoint's folder, or set model.download: true to "
-            "download a hub id"
-        )
-    if path is not None and Path(path).is_dir():
-        if not (Path(path) / "config.json").is_file():
-            inside = find_checkpoint(Path(path))
-            if (inside / "config.json").is_file():
-                raise InputError(f"model.path: {path} is the folder of a run; name its checkpoint {inside}")
-            raise InputError(f"model.path: {path} has no config.json; name a checkpoint's folder")
-        if not isinstance(read_json(Path(path) / "config.json"), dict):
-            raise InputError(f"model.path: {path}/config.json: expected an object; the checkpoint is damaged")

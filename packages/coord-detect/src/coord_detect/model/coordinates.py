@@ -10,7 +10,7 @@ from functools import cache
 import torch
 
 from coord_codec import CoordVocab
-from coord_trainer.config.decoding import QUANTILE_LEVELS
+from coord_detect.settings.decoding import QUANTILE_LEVELS
 
 
 def coordinate_statistics(logits_NV: torch.Tensor, vocab: CoordVocab) -> dict[str, torch.Tensor]:

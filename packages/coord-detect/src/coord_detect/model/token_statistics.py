@@ -13,7 +13,7 @@ import torch
 from transformers import LogitsProcessor
 
 from coord_codec import CoordVocab
-from coord_trainer.model.coordinates import coordinate_statistics
+from coord_detect.model.coordinates import coordinate_statistics
 
 
 class StepRecorder(LogitsProcessor):

@@ -29,10 +29,10 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 from coord_codec import CoordGrid, InputError, coord_tokens
 from coord_codec.counts import counted
 from coord_codec.vocab import marker_family
-from coord_trainer.answers.descriptions import description_fields
-from coord_trainer.answers.served.servers import Servers
-from coord_trainer.config.decoding import QUANTILE_LEVELS
-from coord_trainer.console import say
+from coord_detect.answers.descriptions import description_fields
+from coord_detect.console import say
+from coord_detect.served.servers import Servers
+from coord_detect.settings.decoding import QUANTILE_LEVELS
 
 _KEY = "OPENAI_API_KEY"
 _TOP = 20

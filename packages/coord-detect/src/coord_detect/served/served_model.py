@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.served.endpoint import EndpointEngine, check_key, checked_url
-from coord_trainer.checkpoints import locate_model
-from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say
-from coord_trainer.model.card import CARD_FILE, as_trained, read_card, system_text
-from coord_trainer.model.prompt import prompt_settings, read_chat_template
-from coord_trainer.views.registry import check_views
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.console import say
+from coord_detect.model.card import CARD_FILE, as_trained, read_card, system_text
+from coord_detect.model.checkpoints import locate_model
+from coord_detect.model.prompt import prompt_settings, read_chat_template
+from coord_detect.served.endpoint import EndpointEngine, check_key, checked_url
+from coord_detect.settings.record import Settings
+from coord_detect.views.registry import check_views
 
 
 def open_served(
     urls: Sequence[str],
     name: str,
     model: Path | None,
-    config: RunConfig,
+    config: Settings,
     labels: Sequence[str] = (),
     names: Sequence[str] = (),
     *,
@@ -77,10 +77,10 @@ def open_served(
     return served.calibrated_as(folder) if folder is not None and calibrated else served
 
 
-def _max_new_tokens(config: RunConfig, folder: Path | None, labels: Sequence[str]) -> int:
+def _max_new_tokens(config: Settings, folder: Path | None, labels: Sequence[str]) -> int:
     """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
-    from coord_trainer.answers.grammar.served import read_tokenizer
-    from coord_trainer.answers.token_limit import token_limit, token_limit_without_tokenizer
+    from coord_detect.answers.token_limit import token_limit, token_limit_without_tokenizer
+    from coord_detect.grammar.served import read_tokenizer
 
     try:
         tokenizer = read_tokenizer(folder) if folder is not None else None
@@ -88,10 +88,10 @@ def _max_new_tokens(config: RunConfig, folder: Path | None, labels: Sequence[str
         tokenizer = None
     if tokenizer is None:
         return token_limit_without_tokenizer(config)
-    return token_limit(config, tokenizer, labels, of_run=False)
+    return token_limit(config, tokenizer, labels)
 
 
-def _constraint(grammar: str | None, config: RunConfig, folder: Path | None, labels: Sequence[str]) -> dict[str, Any]:
+def _constraint(grammar: str | None, config: Settings, folder: Path | None, labels: Sequence[str]) -> dict[str, Any]:
     """Return the request fields that make a server decode under the grammar (see docs/guides/gpu.md)."""
     if grammar is None:
         if labels:
@@ -99,7 +99,7 @@ def _constraint(grammar: str | None, config: RunConfig, folder: Path | None, lab
         return {}
     if folder is None:
         raise InputError("--grammar: the grammar needs the token ids of the served model; give its folder as MODEL")
-    from coord_trainer.answers.grammar.served import SERVERS, answer_form
+    from coord_detect.grammar.served import SERVERS, answer_form
 
     if grammar not in SERVERS:
         raise InputError(f"grammar: expected one of {', '.join(SERVERS)}, found {grammar!r}")

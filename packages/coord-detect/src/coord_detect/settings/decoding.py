@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from coord_trainer.config.base import Section
+from coord_detect.settings.base import Section
 
 QUANTILE_LEVELS = tuple((i + 0.5) / 7 for i in range(7))
 """Probabilities of the recorded quantiles of a coordinate: the midpoints of seven equal shares; the middle is .5."""
@@ -64,13 +62,6 @@ class Decoding(Section):
     def score_boxes(self) -> str:
         """The value of `boxes` in `coord_eval.score`."""
         return "expected" if self.boxes == "expectation" else self.boxes
-
-
-def prediction_files(decodings: Sequence[Decoding], run: Path) -> list[tuple[Decoding, Path]]:
-    """Return a run's decodings with their predictions.jsonl; that of the first is in the run folder itself."""
-    first, *others = decodings
-    further = [(decoding, run / "decodings" / decoding.name / "predictions.jsonl") for decoding in others]
-    return [(first, run / "predictions.jsonl"), *further]
 
 
 def decoding_named(name: str) -> Decoding | None:

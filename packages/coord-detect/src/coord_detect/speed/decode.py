@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 import torch
 
-from coord_trainer.answers.grammar.boxes import moved
-from coord_trainer.answers.speed.forced import LONGEST_DRAFT, AnswerPlace, ForcedTokens
-from coord_trainer.answers.speed.passes import Passes
-from coord_trainer.model.token_statistics import read_statistics, token_statistics
+from coord_detect.grammar.boxes import moved
+from coord_detect.model.token_statistics import read_statistics, token_statistics
+from coord_detect.speed.forced import LONGEST_DRAFT, AnswerPlace, ForcedTokens
+from coord_detect.speed.passes import Passes
 
 
 class Grammar(Protocol):

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import CoordVocab, Instance, encode_target
-from coord_trainer.answers.grammar.markers import DescriptionTrie
-from coord_trainer.config.run_config import load_run_config
-from coord_trainer.config.sections import DataSection
-from coord_trainer.model.card import as_trained
+from coord_detect.grammar.markers import DescriptionTrie
+from coord_detect.model.card import as_trained
+from coord_detect.settings.record import Settings
+from coord_detect.settings.sections import Asking
 
 _NAME = "NAME"
 _COORDINATE = re.compile(r"<\|coord_\d+\|>")
@@ -67,7 +67,7 @@ class ForcedTokens:
 
     @classmethod
     def for_tokenizer(
-        cls, tokenizer: Any, data: DataSection, vocab: CoordVocab, names: Iterable[str] | None = None
+        cls, tokenizer: Any, data: Asking, vocab: CoordVocab, names: Iterable[str] | None = None
     ) -> ForcedTokens:
         """Return the forced tokens of answers with the markers, style and geometry of `data`."""
         shape = data.shape
@@ -101,7 +101,7 @@ class ForcedTokens:
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        data = as_trained(load_run_config(None, [], trains=False), Path(folder)).data
+        data = as_trained(Settings(), Path(folder)).data
         return cls.for_tokenizer(tokenizer, data, CoordVocab.from_tokenizer(tokenizer))
 
     @classmethod

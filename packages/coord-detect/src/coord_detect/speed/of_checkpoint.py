@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from coord_codec import InputError
-from coord_trainer.answers.speed.decode import Decoded, Grammar, Rules, decode
-from coord_trainer.answers.speed.forced import ForcedTokens
-from coord_trainer.answers.speed.passes import Passes
-from coord_trainer.config.run_config import RunConfig
-from coord_trainer.config.sections import DataSection
-from coord_trainer.families.family import Family
-from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_detect.families.family import Family
+from coord_detect.model.checkpoint import LoadedCheckpoint
+from coord_detect.settings.record import Settings
+from coord_detect.settings.sections import Asking
+from coord_detect.speed.decode import Decoded, Grammar, Rules, decode
+from coord_detect.speed.forced import ForcedTokens
+from coord_detect.speed.passes import Passes
 
 
-def check_speed(config: RunConfig, family: Family | None) -> None:
+def check_speed(config: Settings, family: Family | None) -> None:
     """Raise `InputError` if a model family, None for an unknown one, cannot go back to before a rejected draft."""
     reason = family.cannot.get("speed") if family is not None else None
     if config.evaluation.speed != "plain" and reason:
@@ -34,7 +34,7 @@ def has_fixed_shapes(checkpoint: LoadedCheckpoint) -> bool:
 def decode_fast(
     checkpoint: LoadedCheckpoint,
     inputs: Any,
-    data: DataSection,
+    data: Asking,
     max_new_tokens: int,
     grammar: Grammar | None,
     names: set[str] | None,

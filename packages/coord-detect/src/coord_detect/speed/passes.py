@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from coord_trainer.answers.speed.cache import RaggedCache
-from coord_trainer.answers.speed.captured import Captured
+from coord_detect.speed.cache import RaggedCache
+from coord_detect.speed.captured import Captured
 
 _ROUNDED = 256
 """Buffers of fixed size have a multiple of so many positions."""

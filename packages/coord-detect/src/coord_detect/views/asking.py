@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coord_trainer.views.registry import views_of
-from coord_trainer.views.view import Look, Question
+from coord_detect.views.registry import views_of
+from coord_detect.views.view import Look, Question
 
 if TYPE_CHECKING:
     from PIL import Image

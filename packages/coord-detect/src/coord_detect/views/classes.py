@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coord_trainer.views.view import Look, Question, View, no_argument
+from coord_detect.views.view import Look, Question, View, no_argument
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coord_trainer.sides import names_a_side
-from coord_trainer.views.view import Look, Question, View, no_argument
+from coord_detect.views.sides import names_a_side
+from coord_detect.views.view import Look, Question, View, no_argument
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from coord_codec import InputError, geometry_of
 from coord_codec.registry import Registry
-from coord_trainer.views.classes import Classes
-from coord_trainer.views.mirror import Mirror
-from coord_trainer.views.scale import Scale
-from coord_trainer.views.tiles import Tiles
-from coord_trainer.views.view import Question, View
+from coord_detect.views.classes import Classes
+from coord_detect.views.mirror import Mirror
+from coord_detect.views.scale import Scale
+from coord_detect.views.tiles import Tiles
+from coord_detect.views.view import Question, View
 
 VIEWS: Registry[type[View]] = Registry("view", ((row.name, row) for row in (Mirror, Scale, Tiles, Classes)))
 """The views by their names."""
@@ -32,7 +32,7 @@ def register_view(view: type[View]) -> None:
         ...
         ...     def looks(self, width, height, question):
         ...         return [Look(turns=2)]
-        >>> from coord_trainer.views.view import Look
+        >>> from coord_detect.views.view import Look
         >>> register_view(Upside)
         >>> views_of(["upside"])[0].looks(8, 8, Question("?"))[0].turns
         2

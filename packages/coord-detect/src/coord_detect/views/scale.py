@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coord_trainer.views.view import Look, Question, View
+from coord_detect.views.view import Look, Question, View
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from coord_trainer.views.view import Look, Question, View
+from coord_detect.views.view import Look, Question, View
 
 _OVERLAP = 0.25
 _LONGEST_AUTO = 1024
