@@ -109,7 +109,7 @@ def test_packages_import_only_what_lies_below_them(package):
     four = MEMBERS.keys() - APPS - {"coord_codec", "coord_detect"}
     below = {"coord_codec": set(), "coord_detect": {"coord_codec", *four}, "coord_trainer": MEMBERS.keys() - APPS}
     below["coord_exporter"] = {"coord_codec", *four}
-    below |= dict.fromkeys(four, {"coord_codec"})
+    below |= {name: {"coord_codec"} for name in four}
     found = {
         target.partition(".")[0] for n, f in SOURCES.items() if n.split(".")[0] == package for target in imported(f)
     }

@@ -9,6 +9,7 @@ from coord_codec import InputError
 
 if TYPE_CHECKING:
     from coord_detect.answers.objects import DetectedObject, ImageDetections
+    from coord_detect.detection.command import predict
     from coord_detect.detection.detector import Detector
     from coord_detect.detection.results import Results
     from coord_detect.families.family import Family
@@ -34,6 +35,7 @@ __all__ = [
     "Results",
     "Settings",
     "View",
+    "predict",
     "register_family",
     "register_view",
 ]
@@ -41,6 +43,7 @@ __all__ = [
 # Imported at the first use of a name: a client of servers needs no torch, and help no model.
 _MODULES = {
     "answers.objects": ("DetectedObject", "ImageDetections"),
+    "detection.command": ("predict",),
     "detection.detector": ("Detector",),
     "detection.results": ("Results",),
     "families.family": ("Family",),

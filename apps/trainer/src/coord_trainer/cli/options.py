@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import MISSING, fields
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,56 +28,6 @@ Overrides = Annotated[
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="The YAML configuration; configs/ has examples.")
 ]
-
-
-Checkpoint = Annotated[
-    Path,
-    typer.Argument(
-        help="A run folder, or the folder of a checkpoint or of an adapter whose base is on disk.", show_default=False
-    ),
-]
-
-
-Views = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="VIEW",
-        help="A further view of each image, fused with the others (test-time augmentation): mirror, scale:1.25, "
-        "tiles:640x640, tiles:auto, classes; may be repeated.",
-    ),
-]
-Speed = Annotated[
-    Literal["plain", "exact"] | None,
-    typer.Option(
-        help="exact drafts the tokens that answers leave no choice in and verifies them in one pass (speculative "
-        "decoding), with the same answers."
-    ),
-]
-MinScore = Annotated[float | None, typer.Option(help="Leave out boxes with a lower score; 0 keeps all.")]
-Precision = Annotated[
-    float | None, typer.Option(help="Keep the boxes with this precision, of a model that `calibrate` has calibrated.")
-]
-Recall = Annotated[float | None, typer.Option(help="Keep the boxes with this recall, likewise.")]
-
-
-def with_options_of(record: type) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command, in place of its `**options`, those that the fields of a record state."""
-    hints = get_type_hints(record, include_extras=True)
-    stated = [
-        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
-        for one in fields(record)
-        if get_origin(hints[one.name]) is Annotated
-    ]
-    stated = [one if one.default is not MISSING else one.replace(default=Parameter.empty) for one in stated]
-
-    def decorate(command: Any) -> Any:
-        (words, *own, _) = signature(command, eval_str=True).parameters.values()
-        taken = [words, *stated, *own]
-        command.__signature__ = Signature(taken)
-        command.__annotations__ = {one.name: one.annotation for one in taken}
-        return command
-
-    return decorate
 
 
 def resolve_config(

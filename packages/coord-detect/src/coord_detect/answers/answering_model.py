@@ -14,6 +14,7 @@ from coord_codec.problems import check_description
 from coord_detect.answers.finish import Finish, ScoreThreshold, read_options
 from coord_detect.answers.objects import ImageDetections, read_objects
 from coord_detect.answers.token_limit import token_limit
+from coord_detect.extras import needs_extra
 from coord_detect.model.card import as_trained, calibration_key, read_card
 from coord_detect.model.checkpoints import locate_model
 from coord_detect.settings.load import check_settings
@@ -100,9 +101,10 @@ class AnsweringModel:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or Settings(), folder)
-        from coord_detect.answers.local import LocalEngine
-        from coord_detect.model.checkpoint import open_checkpoint
-        from coord_detect.speed.of_checkpoint import check_speed
+        with needs_extra("model", f"{model}: a model in this process"):
+            from coord_detect.answers.local import LocalEngine
+            from coord_detect.model.checkpoint import open_checkpoint
+            from coord_detect.speed.of_checkpoint import check_speed
 
         allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
@@ -194,9 +196,7 @@ class AnsweringModel:
         Raises:
             InputError: if prompt or labels of a served model are to change, or prompt, labels or views are invalid
         """
-        from coord_detect.answers.local import LocalEngine
-
-        is_local = isinstance(self.engine, LocalEngine)
+        is_local = hasattr(self.engine, "checkpoint")
         if not is_local and (prompt, labels) != (None, None):
             raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
         free = self.free or self.config

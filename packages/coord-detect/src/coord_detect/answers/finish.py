@@ -237,7 +237,7 @@ class Finish:
             raise InputError(
                 f"{name}: the model's scores are not calibrated{' for these boxes' if words else ''}, so that no "
                 f"{name} can be promised; calibrate it first: "
-                f"{' '.join(['uv run apps/trainer calibrate MODEL ANNOTATIONS', *words])}"
+                f"{' '.join(['coord-detect calibrate MODEL ANNOTATIONS', *words])}"
             )
         wanted: dict[str, Any] = {name: value}
         chosen = self.calibration.choose(**wanted)

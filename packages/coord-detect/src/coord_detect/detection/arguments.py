@@ -9,38 +9,38 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_detect.model.checkpoints import locate_model
 from coord_detect.served.request import Request
-from coord_detect.settings.load import Kind, load_settings, setting_names
+from coord_detect.settings.load import load_settings, setting_names
 from coord_detect.settings.record import Settings
+from coord_detect.settings.words import did_you_mean
 
-_OF_PROCESS = ("model.dtype", "model.attention", "evaluation.batch_size", "evaluation.speed")
+_OF_PROCESS = ("model.dtype", "model.attention", "evaluation.batch_size", "evaluation.speed", "evaluation.device")
 """Settings of the process that holds the model, which a server was started with."""
 _LONGEST_REQUEST = 86400
 _SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 
 
-def read_settings(
-    file: Path | None, settings: Sequence[str], endpoint: bool = False, kind: type[Kind] = Settings
-) -> Kind:
+def read_settings(file: Path | None, words: Sequence[str], endpoint: bool = False) -> Settings:
     """Return the settings of a file and of words of the command line, which have an effect on answers.
 
-    `kind` is the record that the file is of, such as the configuration of a run.
+    A file may be the configuration of a run, whose other settings are passed over and told.
 
     Raises:
-        InputError: if a word exists but has no effect, or is no setting
+        InputError: if a word is no setting, or has no effect on how images are answered
     """
-    config, _ = load_settings(kind, file, settings)  # first, since it detects misspelt names
-    names = [*setting_names(Settings), "training.system"]
-    acting = [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
-    for word in settings:
+    known = [*setting_names(Settings), "training.system"]
+    acting = [name for name in known if not any(other.startswith(f"{name}.") for other in known)]
+    for word in words:
         name = word.partition("=")[0]
         if endpoint and name in _OF_PROCESS:
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
-        if len(config.evaluation.decoding) > 1 and name == "evaluation.decoding":
-            raise InputError(f"{word}: images are answered by one decoding; `evaluate` takes several")
         if not any(name == other or name.startswith(f"{other}.") for other in acting):
+            hint = did_you_mean(name, acting)
             raise InputError(
-                f"{name}: it has no effect on how images are answered; these settings have: {', '.join(acting)}"
+                f"{name}: it has no effect on how images are answered{hint}; these settings have: {', '.join(acting)}"
             )
+    config, _ = load_settings(Settings, file, words)
+    if len(config.evaluation.decoding) > 1 and any(word.startswith("evaluation.decoding=") for word in words):
+        raise InputError("evaluation.decoding: images are answered by one decoding; `evaluate` takes several")
     return config
 
 
@@ -56,13 +56,6 @@ def check_request(request: Request) -> None:
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
     if request.timeout is not None and not request.timeout <= _LONGEST_REQUEST:  # also refuses nan
         raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {request.timeout}")
-
-
-def as_setting(views: Sequence[str] | None, speed: str | None = None) -> list[str]:
-    """Return the settings that the options --views and --speed stand for; nothing without any."""
-    words = [word for option in views or () for word in option.split(",") if word]
-    settings = [f"evaluation.views=[{','.join(words)}]"] if words else []
-    return settings if speed is None else [*settings, f"evaluation.speed={speed}"]
 
 
 def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.answering_model import AnsweringModel, check_labels
+from coord_detect.answers.finish import asked_threshold
 from coord_detect.console import first_rank_first, is_first, say
+from coord_detect.detection.arguments import check_request
 from coord_detect.detection.image_sources import Sources, find_sources
 from coord_detect.detection.outcome import report_answers
 from coord_detect.detection.session import Answered, answer_sources, session_settings
+from coord_detect.environment import set_environment
 from coord_detect.model.card import as_trained
 from coord_detect.model.checkpoints import locate_model
 from coord_detect.served.request import Request
@@ -18,13 +24,42 @@ from coord_detect.served.served_model import checked_url, open_served
 from coord_detect.settings.record import Settings
 
 
-def answer_request(request: Request, config: Settings) -> Answered:
-    """Find the images, generate answers, draw them, export them and, with annotations, score them.
+def predict(
+    model: str | Path | None,
+    sources: str | Path | Sequence[str | Path],
+    out: str | Path,
+    settings: Settings | None = None,
+    **options: Any,
+) -> Answered:
+    """Answer images into a folder, as the command `coord-detect predict` does; a second call continues it.
+
+    Args:
+        model: a checkpoint, adapter, export or run folder; None for a served model without a folder here
+        sources: images, folders, patterns, archives, or one file of annotations to score against, also at an address
+        out: the folder of the answers
+        settings: of the answers; what is not set is the model's (`coordexp.json`)
+        options: the other fields of `Request`, such as `endpoints`, `served_name`, `min_score`, `labels`, `draw`
+
+    Returns:
+        The records of the answers, in the order of the images; `objects` of each have boxes in pixels.
 
     Raises:
-        InputError: if sources, model, folder or settings are invalid
+        InputError: if sources, model, folder or settings are invalid, or an extra is missing
         RunError: if no image could be answered
     """
+    set_environment()
+    named = [sources] if isinstance(sources, str | Path) else sources
+    place = None if model is None else Path(model)
+    return answer_request(Request(place, tuple(map(str, named)), Path(out), **options), settings or Settings())
+
+
+def answer_request(request: Request, config: Settings) -> Answered:
+    """Find the images, generate answers, draw them, export them and, with annotations, score them; see `predict`."""
+    check_request(request)
+    asked_threshold(**request.threshold)
+    request = replace(request, labels=check_labels(request.labels))
+    if request.model is not None:
+        locate_model(request.model)  # its name is checked before images are looked for
     with first_rank_first("request"):  # so that an error is printed once
         sources = _sources(request, config, "box")
         if request.model is not None:
@@ -75,6 +110,7 @@ def _fetched(named: str) -> str:
 def _local(request: Request, config: Settings, sources: Sources) -> AnsweringModel:
     if request.model is None:
         raise InputError("expected a model and images: predict MODEL SRC... --out DIR")
+    say("loading PyTorch and Transformers")
     detector = AnsweringModel.load(request.model, config, sources.labels, request.labels)
     requested, used = config.evaluation.decoding[0], detector.config.evaluation.decoding[0]
     if "decoding" in config.evaluation.model_fields_set and requested != used:

@@ -21,9 +21,7 @@ def build_demo(detector: Detector) -> Any:
     try:
         import gradio as gr
     except ImportError:
-        raise InputError(
-            "gradio is not installed: uv sync --extra demo, or pip install 'coord-trainer[demo]'"
-        ) from None
+        raise InputError("gradio is not installed: pip install 'coord-detect[demo]'") from None
 
     def find(
         image: Any, prompt: str, labels: str, views: list[str] | None = None, least: float | None = None

@@ -140,7 +140,7 @@ class ModelCard(_Part):
         if found.get("weights") not in (expected := [weights_digest(folder), *merged]):
             raise InputError(
                 f"{folder / CARD_FILE}: calibrations: expected one of these weights ({expected[0]}), found one that "
-                f"was fitted on others ({found.get('weights')}); calibrate again (uv run apps/trainer calibrate)"
+                f"was fitted on others ({found.get('weights')}); calibrate again (coord-detect calibrate)"
             )
         from coord_eval import Calibration
 

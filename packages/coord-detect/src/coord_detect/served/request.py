@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
 from typer import Option
 
+from coord_data.cli import Strict
+
 Form = StrEnum("Form", ["labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat"])
 
 
+@dataclass(frozen=True, kw_only=True)
+class AskedThreshold:
+    """Which boxes are kept by their score; at most one of the three is not None."""
+
+    min_score: Annotated[float | None, Option(help="Leave out boxes with a lower score; 0 keeps all.")] = None
+    precision: Annotated[
+        float | None, Option(help="Keep the boxes with this precision, of a model that `calibrate` has calibrated.")
+    ] = None
+    recall: Annotated[float | None, Option(help="Keep the boxes with this recall, likewise.")] = None
+
+    @property
+    def threshold(self) -> dict[str, float | None]:
+        """The three as arguments of `Finish.with_threshold`."""
+        return {"min_score": self.min_score, "precision": self.precision, "recall": self.recall}
+
+
 @dataclass(frozen=True)
-class Request:
+class Request(AskedThreshold):
     """What `predict` is asked.
 
     Attributes:
         model: the folder of a model; None if the model of an endpoint has no folder here
         sources: arguments that name images or annotations, which may be addresses
-        strict: whether a bad record of the annotations is an error
-        threshold: `min_score`, `precision` and `recall`, of which at most one is not None
     """
 
     model: Path | None
@@ -61,5 +76,4 @@ class Request:
     ] = None
     force: Annotated[bool, Option("--force", help="Delete the answers in --out and start anew.")] = False
     draw: Annotated[bool, Option(help="Draw the images and write index.html.")] = True
-    strict: bool = False
-    threshold: Mapping[str, float | None] = field(default_factory=dict)
+    strict: Strict = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -16,14 +17,16 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.files import read_text
-from coord_detect.console import say_once
+from coord_detect.console import say, say_once
 from coord_detect.settings.record import Settings
 from coord_detect.settings.words import did_you_mean, yaml_word
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
 """OmegaConf raises a TypeError where a list would replace a section."""
 Kind = TypeVar("Kind", bound=Settings)
+_SHOWN = 3
 
 
 def load_settings(
@@ -33,7 +36,8 @@ def load_settings(
 
     Args:
         kind: the class of the record
-        file: YAML; paths in `extends` are relative to the file, or else to the working folder
+        file: YAML; paths in `extends` are relative to the file, or else to the working folder. For `Settings` it may
+            be the configuration of a run, whose other settings are passed over and told
         overrides: words like `run.dir=out`, values in YAML
         base: another YAML that `file` overrides, as if its topmost parent extended it
         trains: whether it is that of a training, which needs an objective
@@ -44,7 +48,14 @@ def load_settings(
     merged = OmegaConf.create({})
     for path in (base, file):
         if path is not None:
-            merged = _override(kind, merged, _read(kind, path, ()), str(path))
+            values = _read(kind, path, ())
+            others = list(_take_others(kind, values)) if kind is Settings else []
+            if others:
+                say(
+                    f"{path}: {counted(len(others), 'setting')} that answers do not depend on passed over: "
+                    f"{', '.join(others[:_SHOWN])}{', ...' if len(others) > _SHOWN else ''}"
+                )
+            merged = _override(kind, merged, values, str(path))
     for word in overrides:
         merged = _override(kind, merged, _settings_of(word), word)
     try:
@@ -62,6 +73,26 @@ def load_settings(
     if overrides or file is None:
         sources.append("command line")
     return check_settings(kind, values, " and ".join(sources), trains), left_open
+
+
+def _take_others(model: Any, values: Any, prefix: str = "") -> Iterator[str]:
+    """Take what a record does not state out of the values of a file, and yield the dotted names.
+
+    Raises:
+        InputError: a name is nearly one of the record's
+    """
+    for key in list(values) if isinstance(values, dict) else ():
+        info = model.model_fields.get(key)
+        if info is not None and hasattr(info.annotation, "model_fields"):
+            yield from _take_others(info.annotation, values[key], f"{prefix}{key}.")
+        elif prefix + str(key) == "training" and isinstance(values[key], dict):
+            yield from (f"training.{name}" for name in values[key] if name != "system")
+            values[key] = {name: value for name, value in values[key].items() if name == "system"}
+        elif info is None:
+            if near := get_close_matches(str(key), model.model_fields, n=1, cutoff=0.85):
+                raise InputError(f"{prefix}{key}: unknown key; did you mean {near[0]}?")
+            del values[key]
+            yield f"{prefix}{key}"
 
 
 def _settings_of(word: str) -> dict[str, Any]:

@@ -104,6 +104,12 @@ class Answering(Section):
         "`mirror`, `scale:1.25` (a factor), `tiles:640x640` or `tiles:auto` (overlapping tiles), `classes` (a question "
         "for each known label), or views of your own; each multiplies the time",
     )
+    device: str | None = Field(
+        None,
+        pattern=r"cpu|cuda(:\d+)?",
+        description="device that images are answered on: cpu, cuda, cuda:1; when not given, the GPU of the process, if "
+        "there is one",
+    )
     speed: Literal["plain", "exact"] = Field(
         "plain",
         description="plain generates a token in each pass through the model; exact drafts the tokens that answers "
