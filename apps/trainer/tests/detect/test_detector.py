@@ -112,14 +112,14 @@ def test_what_cannot_be_asked_for_is_named(asked, prompt, labels, told):
         asked[-1].asking(prompt, labels)
 
 
-def test_answers_held_to_labels_keep_the_boxes_of_the_decoding(asked):
+def test_answers_held_to_names_keep_the_boxes_of_the_decoding(asked):
     words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.decoding.boxes=best_iou"]
     free = Detector(asked[1], load_run_config(None, words, trains=False))
-    held = free.asking(labels=["red circle"])
+    held = free.asking(only=["red circle"])
     assert held.model.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
-    assert held.asking("Find all.").model.labels == {"red circle"}
-    freed = held.asking(labels=[])
-    assert freed.model.labels == frozenset() and freed.model.config == free.model.config
+    assert held.asking("Find all.").model.forced == ("red circle",)
+    freed = held.asking(only=[])
+    assert freed.model.forced == () and freed.model.config == free.model.config
 
 
 def test_thin_images_fail_alone_and_are_named(asked):
@@ -143,7 +143,7 @@ def test_truncated_and_closed_images_are_named(asked, tmp_path):
 
 def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
     tokenizer = asked[-1].model.engine.checkpoint.processor.tokenizer
-    few, many = (load_run_config(None, [f"data.shapes.max_objects={n}"], trains=False) for n in (1, 5))
+    few, many = (load_run_config(None, [f"data.max_objects={n}"], trains=False) for n in (1, 5))
     short, long = (token_limit(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
     assert short < long < token_limit(many, tokenizer, ["cat " * 9])
     assert (token_limit(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
@@ -157,9 +157,9 @@ def test_room_of_any_image_is_not_that_of_generated_shapes(asked):
     ]
     ten, forty = (detector.model.engine.max_new_tokens - 16 for detector in rooms)
     assert forty == 4 * ten > 4 * 10 * 4
-    held = rooms[0].asking(labels=[" ".join(["cat"] * 30)])  # its objects take as many tokens as their label
+    held = rooms[0].asking(only=[" ".join(["cat"] * 30)])  # its objects take as many tokens as their name
     assert held.model.engine.max_new_tokens > rooms[0].model.engine.max_new_tokens
-    assert held.asking(labels=[]).model.engine.max_new_tokens == rooms[0].model.engine.max_new_tokens
+    assert held.asking(only=[]).model.engine.max_new_tokens == rooms[0].model.engine.max_new_tokens
 
 
 def test_folder_without_a_model_is_named(tmp_path):

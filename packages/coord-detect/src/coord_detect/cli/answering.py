@@ -54,6 +54,9 @@ def calibrate(
     overrides: Overrides = None,
     *,
     images: Annotated[Path | None, typer.Option(help="The folder of the images of the annotations.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="A name that answers are held to, as in `predict`.")
+    ] = None,
     config: ConfigFile = None,
     strict: Strict = False,
     **options: Any,
@@ -61,7 +64,8 @@ def calibrate(
     """Fit a map from scores to the probability of an IoU above .5, and write it into the model's coordexp.json.
 
     `predict`, `evaluate`, `demo` and `Detector` then give such probabilities, and take --precision and --recall. Scores
-    of fused views have a map of their own: name the same --views. 50 images are enough for one map of all classes.
+    of fused views, and of names that answers are held to, have a map of their own: name the same --views and --only.
+    50 images are enough for one map of all classes.
 
     Example: coord-detect calibrate runs/a val.json --images val --views mirror
     """
@@ -70,7 +74,7 @@ def calibrate(
     from coord_detect.model.checkpoints import CARD_FILE
 
     resolved = read_settings(config, [*(overrides or []), *words_of(options)])
-    calibration = calibrate_model(model, annotations, images, resolved, strict)
+    calibration = calibrate_model(model, annotations, images, resolved, strict, only or ())
     for line in calibration_lines(calibration) if calibration is not None else ():
         say(line)
     say(f"written into the {CARD_FILE} of {model}")
@@ -82,12 +86,15 @@ def grammar(
         Literal["lark", "ebnf"],
         typer.Option(help="lark for llguidance (vLLM's guidance backend), ebnf for xgrammar (SGLang)."),
     ] = "lark",
-    label: Annotated[list[str] | None, typer.Option(help="An allowed label; any if none is named.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", "--label", help="A name that answers are held to; any if none is named."),
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Print the grammar that constrains a server to well-formed answers, in the ids of the model's tokenizer.
 
-    Example: coord-detect grammar exported --form lark --label cat --label dog > answers.lark
+    Example: coord-detect grammar exported --form lark --only cat --only dog > answers.lark
     """
     from coord_detect.answers.answering_model import check_labels
     from coord_detect.detection.arguments import read_settings
@@ -98,7 +105,7 @@ def grammar(
     folder = locate_model(model)
     resolved = read_settings(None, overrides or [], endpoint=True)
     written = lark_grammar if form == "lark" else ebnf_grammar
-    print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
+    print(written(answer_form(folder, as_trained(resolved, folder), check_labels(only or ()))), end="")
 
 
 @with_options_of(AskedThreshold, settings=("views", "speed", "boxes", "device", "dtype"))

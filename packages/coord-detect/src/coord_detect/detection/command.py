@@ -13,7 +13,7 @@ from coord_detect.answers.answering_model import AnsweringModel, check_labels
 from coord_detect.answers.finish import asked_threshold
 from coord_detect.console import first_rank_first, is_first, say
 from coord_detect.detection.arguments import check_request
-from coord_detect.detection.image_sources import Sources, find_sources
+from coord_detect.detection.image_sources import Sources, find_sources, is_annotation_file
 from coord_detect.detection.outcome import report_answers
 from coord_detect.detection.session import Answered, answer_sources, session_settings
 from coord_detect.environment import set_environment
@@ -57,7 +57,7 @@ def answer_request(request: Request, config: Settings) -> Answered:
     """Find the images, generate answers, draw them, export them and, with annotations, score them; see `predict`."""
     check_request(request)
     asked_threshold(**request.threshold)
-    request = replace(request, labels=check_labels(request.labels))
+    request = replace(request, labels=check_labels(request.labels), only=check_labels(request.only))
     if request.model is not None:
         locate_model(request.model)  # its name is checked before images are looked for
     with first_rank_first("request"):  # so that an error is printed once
@@ -77,9 +77,15 @@ def answer_request(request: Request, config: Settings) -> Answered:
             "timeout": request.timeout or 300.0,
         }
         named = request.served_name
-        detector = open_served(urls, named, request.model, config, request.labels, sources.labels, **served)
+        detector = open_served(
+            urls, named, request.model, config, request.labels, sources.labels, only=request.only, **served
+        )
     else:
         detector = _local(request, config, sources)
+    for note in detector.unknown_names():
+        if request.strict:
+            raise InputError(f"{note} (--strict is on)")
+        say(f"note: {note}")
     detector = detector.with_threshold(**request.threshold)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
@@ -94,7 +100,9 @@ def answer_request(request: Request, config: Settings) -> Answered:
 
 def _sources(request: Request, config: Settings, geometry: str) -> Sources:
     images = Path(_fetched(request.images)) if request.images is not None else None
-    sources = find_sources([_fetched(word) for word in request.sources], images, geometry, request.strict)
+    # Of images alone --strict is about the names that are asked for.
+    named = bool(request.labels or request.only) and not any(map(is_annotation_file, request.sources))
+    sources = find_sources([_fetched(word) for word in request.sources], images, geometry, request.strict and not named)
     return sources.first(config.evaluation.limit)
 
 
@@ -111,8 +119,4 @@ def _local(request: Request, config: Settings, sources: Sources) -> AnsweringMod
     if request.model is None:
         raise InputError("expected a model and images: predict MODEL SRC... --out DIR")
     say("loading PyTorch and Transformers")
-    detector = AnsweringModel.load(request.model, config, sources.labels, request.labels)
-    requested, used = config.evaluation.decoding[0], detector.config.evaluation.decoding[0]
-    if "decoding" in config.evaluation.model_fields_set and requested != used:
-        say(f"evaluation.decoding: {used.name} restricts answers to the labels; {requested.name} would not")
-    return detector
+    return AnsweringModel.load(request.model, config, sources.labels, request.labels, request.only)

@@ -68,7 +68,15 @@ class Request(AskedThreshold):
         str, Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
     ] = ""
     labels: Annotated[
-        list[str], Option("--label", help="An allowed label; all others are excluded; may be repeated.")
+        list[str], Option("--label", help="Keep the boxes with this label, and leave out others; may be repeated.")
+    ] = ()
+    only: Annotated[
+        list[str],
+        Option(
+            "--only",
+            help="Hold answers to this name: every object is called so, and its score contains how probable the name "
+            "is without that; may be repeated.",
+        ),
     ] = ()
     grammar: Annotated[
         Literal["vllm", "sglang"] | None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from coord_codec import InputError
 from coord_detect.families.family import Family
 from coord_detect.model.checkpoint import LoadedCheckpoint
+from coord_detect.model.token_statistics import Unforced
 from coord_detect.settings.record import Settings
 from coord_detect.settings.sections import Asking
 from coord_detect.speed.decode import Decoded, Grammar, Rules, decode
@@ -37,8 +39,9 @@ def decode_fast(
     data: Asking,
     max_new_tokens: int,
     grammar: Grammar | None,
-    names: set[str] | None,
+    names: Set[str] | None,
     speed: str,
+    unforced: Unforced | None = None,
 ) -> Decoded:
     """Return the answers to a batch of prompts; see `decode`. `names` are the only descriptions, if given."""
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
@@ -52,4 +55,5 @@ def decode_fast(
         ForcedTokens.none(vocab) if plain else ForcedTokens.for_tokenizer(tokenizer, data, vocab, names),
         Rules(end_id=tokenizer.eos_token_id, max_new_tokens=max_new_tokens),
         grammar,
+        unforced,
     )
