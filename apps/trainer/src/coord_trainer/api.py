@@ -36,7 +36,7 @@ def train(config: str | Path | RunConfig | None = None, **sections: Any) -> Resu
     Example:
         >>> train("configs/memorise.yaml", data={"annotations": "a.json"}, traning={})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        TypeError: train() has no argument 'traning'; its sections are run, model, data, custom, ...
+        TypeError: train() has no argument 'traning'; its sections are model, data, custom, ...
     """
     known = RunConfig.model_fields
     refuse_arguments("train()", [name for name in sections if name not in known], ", ".join(known))

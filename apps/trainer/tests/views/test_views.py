@@ -218,7 +218,7 @@ def test_image_without_an_answer_to_one_view_has_none(folder):
 
 def test_threshold_needs_a_calibration_or_a_score(folder):
     finish = Finish(("mirror",), Question("?"))
-    with pytest.raises(InputError, match="apps/trainer calibrate MODEL ANNOTATIONS --views mirror"):
+    with pytest.raises(InputError, match="coord-detect calibrate MODEL ANNOTATIONS --views mirror"):
         finish.with_threshold(precision=0.9)
     with pytest.raises(InputError, match="min_score and recall"):
         finish.with_threshold(min_score=0.1, recall=0.9)

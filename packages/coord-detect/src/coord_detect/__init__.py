@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coord_codec import InputError
 
 if TYPE_CHECKING:
-    from coord_detect.answers.objects import DetectedObject, ImageDetections
+    from coord_detect.answers.objects import ImageDetections
     from coord_detect.detection.command import predict
     from coord_detect.detection.detector import Detector
     from coord_detect.detection.results import Results
@@ -25,7 +25,6 @@ __all__ = [
     "FAMILIES",
     "CoordGrammar",
     "Decoding",
-    "DetectedObject",
     "Detector",
     "Family",
     "ForcedTokens",
@@ -42,7 +41,7 @@ __all__ = [
 
 # Imported at the first use of a name: a client of servers needs no torch, and help no model.
 _MODULES = {
-    "answers.objects": ("DetectedObject", "ImageDetections"),
+    "answers.objects": ("ImageDetections",),
     "detection.command": ("predict",),
     "detection.detector": ("Detector",),
     "detection.results": ("Results",),
