@@ -34,10 +34,8 @@ def read_settings(file: Path | None, words: Sequence[str], endpoint: bool = Fals
         if endpoint and name in _OF_PROCESS:
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
         if not any(name == other or name.startswith(f"{other}.") for other in acting):
-            hint = did_you_mean(name, acting)
-            raise InputError(
-                f"{name}: it has no effect on how images are answered{hint}; these settings have: {', '.join(acting)}"
-            )
+            hint = did_you_mean(name, acting) or f"; these settings have: {', '.join(acting)}"
+            raise InputError(f"{name}: it has no effect on how images are answered{hint}")
     config, _ = load_settings(Settings, file, words)
     if len(config.evaluation.decoding) > 1 and any(word.startswith("evaluation.decoding=") for word in words):
         raise InputError("evaluation.decoding: images are answered by one decoding; `evaluate` takes several")

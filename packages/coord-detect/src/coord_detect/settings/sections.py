@@ -101,8 +101,8 @@ class Answering(Section):
     views: tuple[str, ...] = Field(
         (),
         description="further views of each image, whose answers are fused with that to the image itself (test-time "
-        "augmentation): `mirror`, `scale:1.25` (a factor), `tiles:640x640` or `tiles:auto` (overlapping tiles), `classes` (a question "
-        "for each known label), or views of your own; each multiplies the time",
+        "augmentation): `mirror`, `scale:1.25` (a factor), `tiles:640x640` or `tiles:auto` (overlapping tiles), "
+        "`classes` (a question for each known label), or views of your own; each multiplies the time",
     )
     device: str | None = Field(
         None,
