@@ -41,7 +41,7 @@ class ResultsList:
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, rows: slice) -> ResultsList:
+    def __getitem__(self, rows: slice | np.ndarray) -> ResultsList:
         return replace(self, table=self.table.take(np.arange(len(self))[rows]))
 
 
