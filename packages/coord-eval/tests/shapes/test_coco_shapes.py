@@ -11,6 +11,7 @@ from pycocotools import mask as masks
 
 from coord_eval import InputError, load_ground_truth, score, to_coco_results
 
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' decode
 KINDS = {"polygon": "segm", "keypoints": "keypoints"}
 
 
