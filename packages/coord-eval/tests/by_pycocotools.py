@@ -8,7 +8,7 @@ from pycocotools.cocoeval import COCOeval
 
 
 def by_pycocotools(truth, results, kind="bbox", **params) -> COCOeval:
-    """Evaluate boxes or shapes with some parameters; ids move up by one, since an object with id 0 cannot be matched."""
+    """Evaluate boxes or other shapes; ids move up by one, since an object with id 0 cannot be matched."""
     with contextlib.redirect_stdout(io.StringIO()):
         coco = COCO()
         coco.dataset = {**truth, "annotations": [{**a, "id": a["id"] + 1} for a in truth["annotations"]]}
