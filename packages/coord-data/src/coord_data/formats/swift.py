@@ -16,8 +16,9 @@ from typing import Any
 
 from coord_codec.fields import check_places, of_meaning
 from coord_codec.files import InputError
+from coord_codec.thoughts import thoughts
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box
+from coord_data.formats.negatives import ABSENT, THOUGHTS, check_no_video, says_no_box
 from coord_data.formats.stated_fields import kept
 from coord_data.sources.raw import (
     RawImage,
@@ -98,7 +99,7 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     for position, name in enumerate(names):
         own = [box for n, box in enumerate(read) if (indices[n] if n < len(indices) else 0) == position]
         targets = [box for box in own if box.corners_xyxy or box.fault]
-        absent = (ABSENT,) * (len(own) - len(targets))
+        absent = tuple(next(iter(box.notes), ABSENT) for box in own if not (box.corners_xyxy or box.fault))
         yield RawImage(name, where, targets, extra=query_of(record), notes=notes + absent)
 
 
@@ -121,19 +122,23 @@ def _of_captions(objects: Any) -> dict[str, Any]:
     return {"ref": refs, "bbox": boxes, "image_id": images, "bbox_type": kinds.pop() if len(kinds) == 1 else kinds}
 
 
-def _references(record: Mapping[str, Any]) -> list[int]:
-    """Return the index of the `<ref-object>` that names each `<bbox>`: the next one where a message has it so.
+def _references(record: Mapping[str, Any]) -> list[tuple[int, bool]]:
+    """Return the index of the `<ref-object>` that names each `<bbox>`, and whether the box is in a thought.
 
+    It is the next one where a message has it so:
     `{"bbox_2d": <bbox>, "label": "<ref-object>"}` names a box after it, `<ref-object><bbox>` before it.
     """
-    of_box: list[int] = []
+    of_box: list[tuple[int, bool]] = []
     seen = -1
     for message in as_list(record.get("messages")):
-        tags = _TAGS.findall(str(message.get("content", ""))) if isinstance(message, Mapping) else []
-        is_named_after = bool(tags) and tags[0] == "<bbox>" and tags[-1] == "<ref-object>"
-        for tag in tags:
+        text = str(message.get("content", "")) if isinstance(message, Mapping) else ""
+        spans = thoughts(text) if text and message.get("role") == "assistant" else []
+        tags = [(tag[0], any(begin <= tag.start() < end for begin, end in spans)) for tag in _TAGS.finditer(text)]
+        of_answer = [tag for tag, in_thought in tags if not in_thought]
+        is_named_after = bool(of_answer) and of_answer[0] == "<bbox>" and of_answer[-1] == "<ref-object>"
+        for tag, in_thought in tags:
             if tag == "<bbox>":
-                of_box.append(seen + is_named_after)
+                of_box.append((seen + (is_named_after and not in_thought), in_thought))
             else:
                 seen += 1
     return of_box
@@ -144,8 +149,12 @@ def _boxes(record: Mapping[str, Any], objects: Mapping[str, Any], where: str) ->
     kind = objects.get("bbox_type", "real")
     unit, scale = _UNITS.get(str(kind), ("pixels", 1.0))
     for position, box in enumerate(boxes):
-        is_named = position < len(ref_of_box) and (ref_of_box[position] >= 0 or len(refs) != len(boxes))
-        ref = ref_of_box[position] if is_named else position
+        own_ref, in_thought = ref_of_box[position] if position < len(ref_of_box) else (-1, False)
+        if in_thought:
+            yield RawObject("", (), where, notes=(THOUGHTS,))
+            continue
+        is_named = position < len(ref_of_box) and (own_ref >= 0 or len(refs) != len(boxes))
+        ref = own_ref if is_named else position
         desc, fault = (str(refs[ref]), "") if 0 <= ref < len(refs) else ("", _UNNAMED.format(len(refs), len(boxes)))
         if str(kind) not in _UNITS:
             fault = f"bbox_type: expected {', '.join(_UNITS)}, found {kind!r}"

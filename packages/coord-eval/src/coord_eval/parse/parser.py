@@ -11,6 +11,7 @@ from typing import Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect, plain
+from coord_codec.thoughts import THOUGHT_MARK
 from coord_eval.parse.answer import Answer, Drop, Status
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
@@ -43,7 +44,6 @@ _SPEAKS = ("ssistant", "SSISTANT", "nswer", "NSWER", "start_of_turn", "<|turn>",
 """What a text contains that has turns, or a final answer."""
 _UNUSUAL = re.compile("|".join(map(re.escape, (*_SPEAKS, "\u25c1", "&"))))
 """What a label of a plain answer does not contain, since it may be a mark or an escape."""
-_THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
 
 def parse_answer(
@@ -282,7 +282,7 @@ def _answer_range(text: str) -> tuple[int, int, int | None]:
     mark is a thought too, since some prompts contain the start mark.
     """
     ranges, begin, inside = [(0, 0)], 0, None
-    for mark in _THOUGHT_MARK.finditer(text):
+    for mark in THOUGHT_MARK.finditer(text):
         if mark[1]:
             if inside is None:
                 ranges = [(0, 0)]
