@@ -24,8 +24,8 @@ from tqdm import tqdm
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import path_inside, read_json, write_text
-from coord_data.formats.which_field import photograph
 from coord_data.looking.image_paths import IMAGE_SUFFIXES
+from coord_data.sources.which_field import photograph
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 16

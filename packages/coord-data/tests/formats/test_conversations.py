@@ -134,35 +134,6 @@ def test_a_path_on_the_server_of_label_studio_is_named(tmp_path, name):
         load_annotated(tmp_path / "t.jsonl", ReadingRules(allow_outside=True))
 
 
-MARKED = "<|object_ref_start|>cat<|object_ref_end|><|box_start|>(100,200),(300,400)<|box_end|>"
-THOUGHTS = {
-    "markers": (MARKED.replace("cat", "dog"), MARKED),
-    "InternVL": ("<ref>dog</ref><box>[[1, 2, 30, 40]]</box>", "<ref>cat</ref><box>[[100, 200, 300, 400]]</box>"),
-    "JSON": ('[{"bbox_2d": [1, 2, 30, 40], "label": "dog"}]', '[{"bbox_2d": [100, 200, 300, 400], "label": "cat"}]'),
-    "a bracket": ("near [1, 2]", '[{"bbox_2d": [100, 200, 300, 400], "label": "cat"}]'),
-    "a brace": ("the set {a, b}", '[{"bbox_2d": [100, 200, 300, 400], "label": "cat"}]'),
-}
-
-
-@pytest.mark.parametrize("marks", [("<think>", "</think>"), ("<thinking>", "</thinking>\n"), ("", "</think>")])
-@pytest.mark.parametrize("case", THOUGHTS)
-def test_thought_is_no_object(tmp_path, case, marks):
-    thought, answer = THOUGHTS[case]
-    turns = [TURNS, {"from": "gpt", "value": f"{marks[0]}{thought}{marks[1]}{answer}"}]
-    found = read(tmp_path, {"image": "a.jpg", "conversations": turns})
-    assert not found.problems and found_in(found) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}
-    assert any("in a thought" in note for note in found.notes) == (not case.startswith("a b"))
-
-
-def test_box_of_ms_swift_in_a_thought_is_no_object(tmp_path):
-    answer = "<thinking>A <ref-object><bbox>? No.</thinking><ref-object><bbox>"
-    turns = [{"role": "user", "content": "<image>Find <ref-object>"}, {"role": "assistant", "content": answer}]
-    values = {"ref": ["cat", "dog", "cat"], "bbox": [[1, 2, 30, 40], [10, 10, 30, 20]]}
-    found = read(tmp_path, {"images": ["a.jpg"], "messages": turns, "objects": values})
-    assert not found.problems and found_in(found) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}
-    assert any("in a thought" in note for note in found.notes)
-
-
 def test_image_that_the_question_of_qwen_vl_names_is_found(tmp_path):
     question = {"from": "user", "value": "Picture 1: <img>a.jpg</img>\nFind the cat."}
     turns = [question, {"from": "assistant", "value": "<ref>cat</ref><box>(100,200),(300,400)</box>"}]

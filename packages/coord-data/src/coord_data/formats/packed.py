@@ -34,9 +34,9 @@ from coord_data.formats.boxes_as_stated import order_and_unit
 from coord_data.formats.packed_sample import whole
 from coord_data.formats.parquet_rows import parquet_rows
 from coord_data.formats.tar_members import has_samples, tar_samples
-from coord_data.formats.which_field import parse_fields
 from coord_data.remote import cache_folder, place_inside
 from coord_data.sources.source import Source
+from coord_data.sources.which_field import parse_fields
 
 _LOG = logging.getLogger(__name__)
 _COCO, _LINES, _TOLD = "annotations.json", "instances.jsonl", "told.json"

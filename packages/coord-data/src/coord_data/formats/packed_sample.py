@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 
-class Sample(NamedTuple):
+class PackedSample(NamedTuple):
     """An image and what is stated about it.
 
     Attributes:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coord_codec.files import InputError
-from coord_data.formats.packed_sample import Sample, items_of, named_object, whole
-from coord_data.formats.which_field import BOXES, LISTS, PHRASES, chosen, label_of, only, photograph
+from coord_data.formats.packed_sample import PackedSample, items_of, named_object, whole
 from coord_data.remote import has_bytes, suffix_of
+from coord_data.sources.which_field import BOXES, LISTS, PHRASES, chosen, label_of, only, photograph
 
 _OF_A_ROW = ("area", "iscrowd", "is_crowd")
 """Further columns of an object that is a row."""
@@ -38,7 +38,7 @@ class _Columns(NamedTuple):
     is_row: bool
 
 
-def parquet_rows(file: Path, fields: Mapping[str, str], told: Counter[str]) -> Iterator[Sample]:
+def parquet_rows(file: Path, fields: Mapping[str, str], told: Counter[str]) -> Iterator[PackedSample]:
     """Yield the rows of a file with an image, and count what is left out."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -56,7 +56,7 @@ def parquet_rows(file: Path, fields: Mapping[str, str], told: Counter[str]) -> I
                 else:
                     objects = _objects(record, columns)
                     name = path or f"{file.stem}-{row:07d}{suffix_of(content)}"
-                    yield Sample(name, content, record, objects, columns.is_row, columns.label in PHRASES)
+                    yield PackedSample(name, content, record, objects, columns.is_row, columns.label in PHRASES)
                 row += 1
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from coord_data.formats.packed_sample import Sample, items_of, named_object
-from coord_data.formats.which_field import BOXES, LISTS, PHRASES, label_of, only, photograph
+from coord_data.formats.packed_sample import PackedSample, items_of, named_object
 from coord_data.looking.image_paths import IMAGE_SUFFIXES
+from coord_data.sources.which_field import BOXES, LISTS, PHRASES, label_of, only, photograph
 
 
 def has_samples(file: Path) -> bool:
@@ -43,7 +43,7 @@ def _key(name: str) -> str:
     return str(path.with_name(path.name.partition(".")[0] or path.name))
 
 
-def tar_samples(file: Path, fields: Mapping[str, str], told: Counter[str]) -> Iterator[Sample]:
+def tar_samples(file: Path, fields: Mapping[str, str], told: Counter[str]) -> Iterator[PackedSample]:
     """Yield the photographs of a tar with the JSON beside them, which may come before or after them."""
     with tarfile.open(file) as archive:
         members = [(member, _name(member)) for member in archive if member.isfile()]
@@ -65,7 +65,7 @@ def tar_samples(file: Path, fields: Mapping[str, str], told: Counter[str]) -> It
             record = records[kind] if kind else next(iter(records.values()))
             objects, label = objects_of(record, fields, f"{file}: {name}")
             own = record if isinstance(record, Mapping) else {}
-            yield Sample(name, _content(archive, member), own, objects, has_phrases=label in PHRASES)
+            yield PackedSample(name, _content(archive, member), own, objects, has_phrases=label in PHRASES)
 
 
 def _pairs(

@@ -23,7 +23,7 @@ def format_name(value: str) -> str:
 
 
 def _fields(value: str) -> str:
-    from coord_data.formats.which_field import parse_fields
+    from coord_data.sources.which_field import parse_fields
 
     return ",".join(f"{role}={name}" for role, name in parse_fields(value).items())
 
