@@ -1,16 +1,18 @@
 """`prepare`: files and folders go in; records, problems, a summary and a split by image content come out."""
 
-import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 from one_image import picture
 from PIL import Image
 
-from coord_codec import InputError, read_instances
+from coord_codec import InputError, Instance, read_instances
 from coord_data.preparing.preparation import prepare
+from coord_data.preparing.selection import split_by_content
 from coord_data.reading.image_set import load_annotated
 from coord_data.reading.rules import ReadingRules
 
@@ -156,15 +158,14 @@ def test_share_of_a_split_does_not_grow_with_the_number_of_copies(copies):
     """Of 2,000 groups a fifth goes to val, within four deviations, whether they are one image or six."""
     rng, groups = np.random.default_rng(copies), 2000
     group_I = np.repeat(np.arange(groups), copies)
-    names = [f"{n}.jpg" for n in range(len(group_I))]
+    names = list(map(str, range(len(group_I))))
     instances = [Instance(image=name, width=8, height=8, objects=()) for name in names]
     digests = rng.integers(0, 256, (len(names), 32), np.uint8).view(">u8")
     hashes = rng.integers(0, 2**63, groups, np.uint64)[group_I]
     looks = SimpleNamespace(digests=digests, hashes=hashes, take=lambda rows: looks)
     with mock.patch("coord_data.preparing.selection.are_copies", lambda one, other, pairs: np.ones(len(pairs), bool)):
         splits, near = split_by_content(instances, names, looks, 0.2)
-    val = {group_I[names.index(instance.image)] for instance in splits["val.jsonl"]}
-    train = {group_I[names.index(instance.image)] for instance in splits["train.jsonl"]}
+    train, val = ({group_I[int(instance.image)] for instance in splits[f"{name}.jsonl"]} for name in ("train", "val"))
     assert not val & train and near == [] and abs(len(val) - 400) < 4 * (2000 * 0.2 * 0.8) ** 0.5
 
 

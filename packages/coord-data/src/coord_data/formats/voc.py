@@ -274,8 +274,7 @@ def _place(element: Element, read_as: Counted, stated: RawObject) -> RawObject:
         return stated.outlined(outline, ROTATED)
     low, high = read_as.origin
     has_fractions = any("." in text for text in _corner_texts(element))
-    notes = (read_as.note,) if read_as.note else ()
-    notes += (_FEW_FRACTIONS,) * (has_fractions and low == 1)
+    notes = (read_as.note,) * bool(read_as.note) + (_FEW_FRACTIONS,) * (has_fractions and low == 1)
     outline = _outline(polygon, (low + high) / 2) if polygon is not None else []
     if box is not None:
         written = [_number(box, side) for side in _SIDES]

@@ -224,8 +224,8 @@ class ReadAs:
         for what, named in (("order", layouts), ("unit", units), ("origin", [origin.word for origin in origins])):
             if len(named) > 1:
                 raise InputError(f"--read-as {text}: expected one {what}, found {' and '.join(map(str, named))}")
-        first = (named[0] if named else None for named in (layouts, units))
-        return cls(*first, tuple(changes), origins[0] if origins else None)
+        layout, unit, origin = next(iter(layouts), None), next(iter(units), None), next(iter(origins), None)
+        return cls(layout, unit, tuple(changes), origin)
 
     def __str__(self) -> str:
         origin = self.origin and self.origin.word
