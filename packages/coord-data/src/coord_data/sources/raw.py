@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError
+from coord_codec.origins import ORIGINS, Origin
 from coord_data.looking.image_paths import Found, ImageIndex
 
 Unit = Literal["pixels", "fractions"]
@@ -38,6 +39,7 @@ class RawObject(NamedTuple):
         keypoint_names: their names
         as_box: notes to count where the box alone is used
         is_point: whether the file states a point and no box
+        origin: where the pixels of its writer begin and end: `corners_xyxy` are those up to the edges
         further: a number behind the box whose meaning only those of all objects tell
     """
 
@@ -55,6 +57,7 @@ class RawObject(NamedTuple):
     as_box: tuple[str, ...] = ()
     is_point: bool = False
     further: float = 0.0
+    origin: Origin = ORIGINS["from-0"]
 
     def outlined(self, outline: list[float], note: str) -> RawObject:
         """Return the object with an outline and the box around it, and a note to count where that is used."""
