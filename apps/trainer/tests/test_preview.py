@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from coord_codec import InputError
 from coord_trainer.config.run_config import load_run_config
+from coord_trainer.config.swift_arguments import argument_table
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "memory.py"
 OFFSETS = [
@@ -43,6 +45,39 @@ def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
     # Eight images in batches of 16 for three epochs, as ms-swift's defaults are.
     assert "3 steps of 16 samples, of 8 samples in an epoch" in told and told.index("steps of") < told.index("peak")
     assert told.index("peak") < told.index("embed_lr") and "position_side" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", argument_table()["optimizer"].values.split(", "))
+def test_offsets_learn_at_the_rates_of_their_section_under_every_optimizer(optimizer):
+    pytest.importorskip("swift")
+    from coord_trainer.preview import dry_run
+
+    more = [f"training.optimizer={optimizer}", "custom.coord_offset.weight_decay=0.03", "training.weight_decay=0.2"]
+    if optimizer in ("default", "lorap", "muon"):
+        more += ["training.vit_lr=null", "training.aligner_lr=null"]
+    if optimizer == "muon":  # updates complete matrices, which an adapter has none of
+        with pytest.raises(InputError, match=r"training\.tuner_type"):
+            load_run_config(None, [*OFFSETS, *more])
+        return
+    groups = dry_run(load_run_config(None, [*OFFSETS, *more]))["groups"]
+    apart = [(g["lr"], g["weight_decay"], g["parameters"]) for g in groups if "coord_offset_adapter" in g["example"]]
+    assert apart == [(4e-4, 0.03, 96_000), (2e-4, 0.03, 96_000)]
+    assert {group["lr"] for group in groups} >= {4e-4, 2e-4, 1e-3}
+
+
+@pytest.mark.slow
+def test_offsets_that_are_switched_off_leave_the_groups_of_before():
+    pytest.importorskip("swift")
+    from coord_trainer.preview import dry_run
+
+    off = [*OFFSETS, "custom.coord_offset.enabled=false"]
+    groups = [
+        dry_run(load_run_config(None, [*off, f"training.optimizer={name}"]))["groups"]
+        for name in ("multimodal", "multimodal_coord_offset")
+    ]
+    assert groups[0] == groups[1]
+    assert {group["lr"] for group in groups[0]} == {1e-3, 1e-4, 5e-4}
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import coord_trainer
+from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
 from coord_trainer.config.objective import CUSTOM_RULES
 from coord_trainer.config.reference import config_keys
@@ -82,7 +83,6 @@ def test_message_shows_every_key_with_its_value():
             ("evaluation.speed", "model.attention"),
         ),
         ({"data": {"annotations": "a.json"}}, ("evaluation.images", "data.heldout_annotations")),
-        ({"training": {"optimizer": "multimodal_coord_offset"}}, ("training.optimizer", "custom.coord_offset.enabled")),
         (
             {"custom": SOFT | {"coord_offset": {"enabled": True}}, "training": {"tuner_type": "full"}},
             ("custom.coord_offset.enabled", "training.tuner_type"),
@@ -128,6 +128,16 @@ def test_broken_rule_is_refused_by_its_keys(sections, keys):
 
 
 OBJECTIVE = "custom.coord_objective"
+OFFSETS = {
+    "ids": [3],
+    "allow_wildcard": True,
+    "tie_head": False,
+    "embed_lr": 1e-3,
+    "head_lr": 1e-3,
+    "weight_decay": 0.5,
+    "dtype": "bfloat16",
+}
+"""A value other than the default for every field of the offsets but the switch."""
 
 
 @pytest.mark.parametrize(
@@ -153,7 +163,15 @@ OBJECTIVE = "custom.coord_objective"
         ({"custom": {"coord_objective": BOX | {"term_options": {"soft_ce": {}}}}}, (f"{OBJECTIVE}.term_options",)),
         ({"custom": {"coord_objective": BOX, "coord_soft_ce_w1": {"w1_weight": 2}}}, ("coord_soft_ce_w1.w1_weight",)),
         ({"custom": {"coord_soft_ce_w1": {"enabled": True, "target_sigma": 100}}}, ("target_sigma", "target_truncate")),
-        ({"custom": SOFT | {"coord_offset": {"embed_lr": 1e-3}}}, ("coord_offset.embed_lr", "coord_offset.enabled")),
+        *(
+            ({"custom": SOFT | {"coord_offset": {name: value}}}, (f"coord_offset.{name}", "coord_offset.enabled"))
+            for name, value in OFFSETS.items()
+        ),
+        (
+            {"custom": SOFT | {"coord_offset": {"enabled": True, "head_lr": 1e-3}}},
+            ("coord_offset.head_lr", "coord_offset.tie_head"),
+        ),
+        ({"training": {"optimizer": "multimodal_coord_offset"}}, ("training.optimizer", "custom.coord_offset.enabled")),
         ({"evaluation": {"views": ["mirror"], "images": "none"}}, ("evaluation.views", "evaluation.images")),
         (
             {"training": {"warmup_steps": 20, "max_steps": 10}},
@@ -166,6 +184,31 @@ OBJECTIVE = "custom.coord_objective"
 def test_setting_without_effect_is_told_by_its_keys(sections, keys):
     (line,) = settings_without_effect(check_run_config({"custom": SOFT} | sections, "test"))
     assert all(key in line for key in keys)
+
+
+def test_every_field_of_the_offsets_is_tried():
+    assert OFFSETS.keys() == CoordOffsetConfig.model_fields.keys() - {"enabled"}
+
+
+@pytest.mark.parametrize("name", ["adam_beta1", "adam_beta2", "adam_epsilon"])
+def test_argument_of_single_optimizers_is_told_where_transformers_does_not_pass_it_on(name):
+    Trainer = pytest.importorskip("transformers").Trainer
+    from transformers import TrainingArguments
+
+    tried = 0
+    for optim in argument_table()["optim"].values.split(", "):
+        try:
+            with_it, without = (
+                Trainer.get_optimizer_cls_and_kwargs(TrainingArguments(optim=optim, use_cpu=True, **given))[1]
+                for given in ({name: 0.5}, {})
+            )
+        except (ImportError, ValueError):  # a library that is not installed
+            continue
+        tried += 1
+        config = check_run_config({"custom": SOFT, "training": {name: 0.5}}, "test")
+        config = config.model_copy(update={"training": {name: 0.5, "optim": optim}})
+        assert bool(settings_without_effect(config)) == (with_it == without), optim
+    assert tried > 4
 
 
 def test_settings_of_the_groups_that_are_compared_have_an_effect():

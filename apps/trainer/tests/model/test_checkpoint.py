@@ -92,7 +92,7 @@ def test_missing_base_of_an_adapter_is_named_with_the_remedy(adapter, tmp_path):
         (None, "qwen", 1000, None),
         (None, "obj", 1002, "1,002 rows are trained, 1,000 coordinates"),
         ({"start": 101, "end": 1100}, "qwen", 1000, None),
-        ({"start": 100, "end": 1100}, "qwen", 1001, "1 of 1,001 ids are no coordinates .* the first 100 .*wildcard"),
+        ({"start": 100, "end": 1100}, "qwen", 1001, "1 of 1,001 ids are no coordinates .* the first 100;"),
         ({"start": 90, "end": 1100}, "qwen", 1011, "11 of 1,011 ids are no coordinates .* the first 90;"),
     ],
 )
@@ -106,6 +106,18 @@ def test_rows_that_are_no_coordinates_are_told(capsys, ids, markers, count, told
         assert "coord_offset" not in said.out + said.err
     else:
         assert re.search(told, (said.out + said.err).replace("\n", " "))
+
+
+@pytest.mark.parametrize("ids", [{"start": 100, "end": 1100}, [*range(101, 1101), 100]])
+def test_wildcard_among_the_ids_is_refused_unless_it_is_allowed(ids):
+    def rows(ids, **more):
+        config = tiny_config(custom={"coord_offset": {"enabled": True, "ids": ids, **more}})
+        return offset_ids(config, CoordVocab(101), (7, 8), 1200, wildcard=100)
+
+    with pytest.raises(InputError, match=r"ids: 100 is the wildcard .*allow_wildcard: true"):
+        rows(ids)
+    assert len(rows(ids, allow_wildcard=True)) == 1001
+    assert len(rows({"start": 101, "end": 1100})) == 1000
 
 
 @pytest.mark.parametrize("stored", [True, False])

@@ -33,6 +33,7 @@ class CoordOffsetConfig(BaseModel):
         enabled: whether offsets are trained; if false, no parameters are created
         ids: token ids of the rows to train: None for the tokenizer's 1,000 coordinates and, with `data.markers: obj`,
             the two markers (1,002 rows), a list, or a range including both ends
+        allow_wildcard: whether `ids` may contain the wildcard `<|coord_*|>`, which is no coordinate
         tie_head: whether embedding and head share one table; if false, two tables are trained
         embed_lr: learning rate of the embedding's table, or of the shared table; None for the run's learning rate
         head_lr: learning rate of the head's table; None for the run's learning rate
@@ -44,6 +45,7 @@ class CoordOffsetConfig(BaseModel):
 
     enabled: bool = False
     ids: IdRange | Annotated[list[NonNegativeInt], Field(min_length=1)] | None = None
+    allow_wildcard: bool = False
     tie_head: bool = True
     embed_lr: PositiveFloat | None = None
     head_lr: PositiveFloat | None = None

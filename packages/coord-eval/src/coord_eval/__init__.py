@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coord_eval.calibration.calibration import Calibration, fit_calibration
     from coord_eval.comparison.compare import Comparison, compare
     from coord_eval.comparison.differences import Difference
+    from coord_eval.comparison.training import TrainingCurves, training_curves
     from coord_eval.diagnosis.answers import diagnose
     from coord_eval.evaluation import Evaluation
     from coord_eval.fusion.ensemble import Ensemble, fuse_predictions
@@ -45,6 +46,7 @@ _MODULES = {
     "coord_codec": ("InputError",),
     "coord_eval.comparison.compare": ("Comparison", "compare"),
     "coord_eval.comparison.differences": ("Difference",),
+    "coord_eval.comparison.training": ("TrainingCurves", "training_curves"),
     "coord_eval.fusion.fuse": ("Fusion", "fuse"),
     "coord_eval.fusion.ensemble": ("Ensemble", "fuse_predictions"),
     "coord_eval.calibration.calibration": ("Calibration", "fit_calibration"),
@@ -112,6 +114,7 @@ __all__ = [
     "TextFormat",
     "Threshold",
     "ThresholdCurve",
+    "TrainingCurves",
     "compare",
     "decode_image",
     "diagnose",
@@ -139,6 +142,7 @@ __all__ = [
     "to_fiftyone",
     "to_rgb",
     "to_supervision",
+    "training_curves",
     "write_exports",
 ]
 

@@ -18,16 +18,16 @@ def list_config(
             help="A section, a key or its beginning, such as data.augment; or a word to search for, such as lr."
         ),
     ] = "",
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables, one per section.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of the reference.")] = False,
 ) -> None:
     """List configuration keys with their type, default and meaning.
 
     Example: uv run apps/trainer config custom.coord_offset
     """
-    from coord_trainer.config.reference import as_markdown, as_text, config_keys
+    from coord_trainer.config.reference import as_page, as_text, config_keys
 
     keys = config_keys(prefix)
-    typer.echo(as_markdown(keys) if markdown else as_text(keys))
+    typer.echo(as_page(keys) if markdown else as_text(keys))
 
 
 @app.command()

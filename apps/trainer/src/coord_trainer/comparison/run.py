@@ -14,13 +14,14 @@ import yaml
 
 from coord_codec import InputError, RunError
 from coord_codec.counts import counted
-from coord_codec.files import read_json, write_text
+from coord_codec.files import read_json, read_json_lines, write_text
 from coord_data.reading.image_set import ImageSet
-from coord_eval import Evaluation, compare
+from coord_eval import Evaluation, TrainingCurves, compare, training_curves
+from coord_losses import registered_terms
 from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.answers.score import score_predictions
-from coord_trainer.checkpoints import check_model_path, find_checkpoint
+from coord_trainer.checkpoints import AP, check_model_path, find_checkpoint
 from coord_trainer.comparison.plan import (
     LossGroup,
     PlannedRun,
@@ -115,12 +116,28 @@ def _compare_runs(
     chosen = {name: [runs[seed] for seed in seeds] for name, runs in by_group.items()}
     evaluations = {name: [_scored(run, decoding, images) for run in runs] for name, runs in chosen.items()}
     comparison = compare(evaluations, resamples)
-    comparison = replace(comparison, notes=(*_notes(chosen, by_group, decoding), *comparison.notes))
+    comparison = replace(
+        comparison, notes=(*_notes(chosen, by_group, decoding), *comparison.notes), training=_training(chosen)
+    )
     page = comparison.write_report(folder, image_root=lambda name: images.root / name)
     say(f"decoding {decoding.name}, seeds {', '.join(map(str, seeds))}: {page}")
     for line in comparison.lines():
         say(f"  {line}")
     return page
+
+
+def _training(chosen: Mapping[str, Sequence[PlannedRun]]) -> TrainingCurves | None:
+    """Return the training curves of the runs from their metrics.jsonl; None if one of them has none."""
+    files = {name: [run.folder / "metrics.jsonl" for run in runs] for name, runs in chosen.items()}
+    if not all(file.is_file() for of_run in files.values() for file in of_run):
+        return None
+    terms = [term for term in registered_terms().values() if term.trainable]
+    titles = {AP: "AP while training", "train_total_loss": "total loss"}
+    titles |= {f"train_{term.loss_key}": f"loss of {term.title}, weighted" for term in terms if term.loss_key}
+    titles["coord_diag/loss"] = "loss of the other coordinate terms, weighted"
+    titles |= {f"coord_diag/{term.log_key}": f"{term.title}, without its weight" for term in terms}
+    logs = {name: [[line for _, line in read_json_lines(file)] for file in of_run] for name, of_run in files.items()}
+    return training_curves(logs, titles, AP)
 
 
 def _notes(

@@ -231,11 +231,6 @@ CUSTOM_RULES = (
         "training learns the rows)",
     ),
     Rule(
-        lambda c: c.training.get("optimizer") == "multimodal_coord_offset" and not c.custom.coord_offset.enabled,
-        ("training.optimizer", "custom.coord_offset.enabled"),
-        "there are no offsets to give a rate of their own; enable them or use multimodal",
-    ),
-    Rule(
         lambda c: c.data.shape.is_box and c.custom.coord_objective.shape_boxes,
         ("custom.coord_objective.shape_boxes", "data.geometry"),
         "the box loss has GIoU already; remove shape_boxes",

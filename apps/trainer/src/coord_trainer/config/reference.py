@@ -64,8 +64,23 @@ def as_text(keys: list[ConfigKey]) -> str:
     return "\n".join(f"{key.name}: {key.type}; default {key.default}\n    {key.meaning}" for key in keys)
 
 
+_PAGE = """\
+# Every config key
+
+`uv run apps/trainer config` lists these keys, and `uv run apps/trainer config --markdown` prints this page. A config is
+YAML; `section.key=value` words override it. Everything under `training:` is a supported argument of ms-swift's SFT:
+`uv run apps/trainer config training.lora_rank` explains one; any other argument is refused with a reason.
+
+"""
+
+
+def as_page(keys: list[ConfigKey]) -> str:
+    """Return the page of the reference: its head, and `as_markdown`."""
+    return _PAGE + as_markdown(keys)
+
+
 def as_markdown(keys: list[ConfigKey]) -> str:
-    """Return the keys as Markdown tables for the documentation, one per section."""
+    """Return the keys as Markdown tables, one per section."""
     sections: dict[str, list[ConfigKey]] = {}
     for key in keys:
         sections.setdefault(key.name.rpartition(".")[0] or key.name, []).append(key)

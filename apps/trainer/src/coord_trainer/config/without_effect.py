@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from coord_trainer.config.rules import Rule, value_of
 
 _RATES = ("learning_rate", "vit_lr", "aligner_lr")
+_OF_ADAM = {
+    "adam_beta1": re.compile("adamw|lion"),
+    "adam_beta2": re.compile("adamw|lion"),
+    "adam_epsilon": re.compile("adamw"),
+}
+"""Arguments of single optimizers, and the names in `training.optim` that take them."""
 _IDLE = (
     (
         "custom.coord_objective.use_geom_loss",
@@ -30,7 +37,7 @@ _IDLE = (
         "custom.coord_offset.enabled",
         "it acts on the offsets alone",
         "custom.coord_offset",
-        ("ids", "tie_head", "embed_lr", "head_lr", "weight_decay", "dtype"),
+        ("ids", "allow_wildcard", "tie_head", "embed_lr", "head_lr", "weight_decay", "dtype"),
     ),
 )
 """A switch, what the settings of a section act on when it is on, and these settings."""
@@ -46,6 +53,33 @@ _RULES = (
         )
         for switch, because, section, names in _IDLE
         for name in names
+    ),
+    Rule(
+        lambda c: c.training.get("optimizer") == "multimodal_coord_offset" and not c.custom.coord_offset.enabled,
+        ("training.optimizer", "custom.coord_offset.enabled"),
+        "there are no offsets to give groups of their own, and the groups are those of multimodal",
+    ),
+    Rule(
+        lambda c: c.custom.coord_offset.enabled and c.custom.coord_offset.tie_head and c.custom.coord_offset.head_lr,
+        ("custom.coord_offset.head_lr", "custom.coord_offset.tie_head"),
+        "embedding and head share one table, which learns at embed_lr",
+    ),
+    Rule(
+        lambda c: (
+            c.custom.coord_offset.enabled and c.custom.coord_offset.allow_wildcard and not c.custom.coord_offset.ids
+        ),
+        ("custom.coord_offset.allow_wildcard", "custom.coord_offset.ids"),
+        "the tokenizer's coordinates are trained, and the wildcard is none of them",
+    ),
+    *(
+        Rule(
+            lambda c, name=name, takes=takes: (
+                name in c.training and not takes.search(c.training.get("optim", "adamw_torch"))
+            ),
+            (f"training.{name}", "training.optim"),
+            "this optimizer does not take it",
+        )
+        for name, takes in _OF_ADAM.items()
     ),
     Rule(
         lambda c: not c.custom.coord_objective.term_options.keys() <= c.custom.objective.weights.keys(),

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
-from coord_codec import CoordVocab, InputError
+from coord_codec import WILDCARD_TOKEN, CoordVocab, InputError
 from coord_codec.files import read_json
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
@@ -172,10 +172,11 @@ def offset_ids(
     markers: tuple[int, ...] | None,
     rows: int,
     native_markers: str | None = "qwen",
+    wildcard: int | None = None,
 ) -> list[int]:
     """Return the ids of trained rows: coordinate tokens, and markers that the checkpoint has not learnt.
 
-    `rows` is the number of rows of the embedding.
+    `rows` is the number of rows of the embedding, `wildcard` the id of `<|coord_*|>` if the tokenizer has it.
 
     Raises:
         InputError: the configured ids do not fit the tokenizer or the embedding.
@@ -188,6 +189,11 @@ def offset_ids(
             f"custom.coord_offset.ids: {len(missing)} coordinates of the tokenizer are not among them (the first is "
             f"{missing[0]}); the tokenizer's are {vocab.ids[0]}..{vocab.ids[-1]}, both ends included"
         )
+    if wildcard in ids and not config.custom.coord_offset.allow_wildcard:
+        raise InputError(
+            f"custom.coord_offset.ids: {wildcard} is the wildcard {WILDCARD_TOKEN}, which is no coordinate; start at "
+            f"{vocab.ids[0]}, or set custom.coord_offset.allow_wildcard: true to train its row as well"
+        )
     if max(ids) >= rows:
         raise InputError(
             f"custom.coord_offset.ids: {max(ids)} is outside the embedding, which has {rows} rows; expand the "
@@ -199,11 +205,9 @@ def offset_ids(
             f"and {len(added)} markers that data.markers: {config.data.markers} adds"
         )
     if others := sorted(set(ids) - {*vocab.ids, *added}):
-        wildcard = " (where the vocabulary was expanded, this is the wildcard <|coord_*|>)"
         say(
             f"custom.coord_offset.ids: {len(others)} of {len(ids):,} ids are no coordinates of the tokenizer "
-            f"({vocab.ids[0]}..{vocab.ids[-1]}), the first {others[0]}"
-            f"{wildcard if vocab.ids[0] - 1 == others[0] else ''}; their rows are trained too, in every text"
+            f"({vocab.ids[0]}..{vocab.ids[-1]}), the first {others[0]}; their rows are trained too, in every text"
         )
     return ids
 

@@ -31,8 +31,12 @@ Pipeline and arguments:
         the result of `main`; extended: draws no plots | the checkpoint to generate answers with is unknown
     swift.trainers:TrainerFactory.TRAINER_MAPPING["causal_lm"]
         replaced: our trainer | swift trains its own cross-entropy
+    swift.optimizers:optimizers_map["default"]
+        replaced: the same groups, and those of the offsets apart | offsets have no learning rates of their own
+    swift.optimizers:optimizers_map["lorap"]
+        replaced: the same groups, and those of the offsets apart | offsets have no learning rates of their own
     swift.optimizers:optimizers_map["multimodal"]
-        our parameter groups are registered in addition to swift's | offsets have no learning rates of their own
+        replaced: the same groups, and those of the offsets apart | offsets have no learning rates of their own
     swift.optimizers:optimizers_map["muon"]
         replaced: our Muon | swift downloads code from GitHub and runs it
     swift.optimizers.base:OptimizerCallback.create_optimizer(model)
@@ -40,6 +44,8 @@ Pipeline and arguments:
     swift.optimizers.base:OptimizerCallback#trainer
         holds the model | training.optimizer: muon is not available
     swift.optimizers.multimodal:MultimodalOptimizerCallback.create_optimizer(model)
+        extended: moves offsets into groups of their own | offsets have no learning rates of their own
+    swift.optimizers.lorap:LorapOptimizerCallback.create_optimizer(model)
         extended: moves offsets into groups of their own | offsets have no learning rates of their own
     swift.optimizers.multimodal:MultimodalOptimizerCallback#trainer
         holds the model and the offsets' settings | offsets have no learning rates of their own

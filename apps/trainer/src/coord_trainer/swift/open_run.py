@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from transformers import TrainerCallback
 
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter, weights_digest
-from coord_codec import CoordVocab, InputError
+from coord_codec import WILDCARD_TOKEN, CoordVocab, InputError
 from coord_data.reading.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
@@ -350,7 +350,8 @@ def _install_offsets(
     """Install the offset tables on the loaded model and add them to the modules that swift saves."""
     arguments, settings = pipeline.args, config.custom.coord_offset
     rows = pipeline.model.get_input_embeddings().num_embeddings
-    ids = offset_ids(config, vocab, markers, rows, family.native_markers)
+    wildcard = pipeline.processor.tokenizer.get_vocab().get(WILDCARD_TOKEN)
+    ids = offset_ids(config, vocab, markers, rows, family.native_markers, wildcard)
     peft_settings = {name: getattr(arguments, name) for name in ("modules_to_save", "target_modules", "use_dora")}
     try:
         check_peft_config(peft_settings, use_liger_kernel=bool(arguments.use_liger_kernel))

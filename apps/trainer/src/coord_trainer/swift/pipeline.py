@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError
 from swift.optimizers import optimizers_map
 from swift.optimizers.base import OptimizerCallback
+from swift.optimizers.lorap import LorapOptimizerCallback
 from swift.optimizers.multimodal import MultimodalOptimizerCallback
 from swift.pipelines.train.sft import SwiftSft
 from swift.trainers import TrainerFactory
@@ -33,13 +34,29 @@ from coord_trainer.swift.trainer import CoordTrainer, TrainingParts
 from coord_trainer.training.muon import MuonAdamW, muon_groups
 
 
-class CoordOptimizer(MultimodalOptimizerCallback):
-    """swift's parameter groups (vision, aligner, LLM), rearranged for the named optimizer."""
+class _OffsetsApart:
+    """Gives the offset tables groups of their own, whatever groups the optimizer of this name forms for the rest."""
 
     def create_optimizer(self, model=None):
-        """Build swift's parameter groups, then move the offset tables into groups of their own."""
+        """Build the groups of the optimizer, then move the offset tables into groups at the rates of their section."""
         model = self.trainer.model if model is None else model
         optimizer = super().create_optimizer(model=model)
+        offset = getattr(self.trainer, "offset_config", None)  # a trainer of swift's own has none
+        if offset is not None and offset.enabled:
+            optimizer.param_groups = list(build_param_groups(_APART, model, optimizer.param_groups, offset))
+        return optimizer
+
+
+class _RegisteredGroups(MultimodalOptimizerCallback):
+    """swift's parameter groups (vision, aligner, LLM), rearranged by a function that a plugin has registered."""
+
+    def create_optimizer(self, model=None):
+        """Build swift's parameter groups, then those of the named function."""
+        model = self.trainer.model if model is None else model
+        optimizer = super().create_optimizer(model=model)
+        offset = getattr(self.trainer, "offset_config", None)
+        if offset is None:
+            return optimizer
         rates = {group["lr"] for group in optimizer.param_groups}
         for key, part in (("vit_lr", "vision_tower"), ("aligner_lr", "aligner")):
             if (rate := getattr(self.args, key)) is not None and rate not in rates:
@@ -48,10 +65,25 @@ class CoordOptimizer(MultimodalOptimizerCallback):
                     f"training.{key} is {rate}, but no trained parameter lies in {names}: it is frozen, or has no "
                     "adapter (training.target_modules); leave the setting out, or train that part"
                 )
-        name = self.args.optimizer
-        groups = build_param_groups(name, model, optimizer.param_groups, self.trainer.offset_config)
-        optimizer.param_groups = list(groups)
+        if (name := self.args.optimizer) != _APART:
+            optimizer.param_groups = list(build_param_groups(name, model, optimizer.param_groups, offset))
         return optimizer
+
+
+class CoordOptimizer(_OffsetsApart, _RegisteredGroups):
+    """An optimizer of the registry, with the offset tables in groups of their own."""
+
+
+class DefaultOptimizer(_OffsetsApart, OptimizerCallback):
+    """swift's default optimizer, with the offset tables in groups of their own."""
+
+
+class LorapOptimizer(_OffsetsApart, LorapOptimizerCallback):
+    """LoRA+, with the offset tables in groups of their own."""
+
+
+_APART = "multimodal_coord_offset"
+"""The function of the registry that moves the offset tables into groups of their own."""
 
 
 class MuonOptimizer(OptimizerCallback):
@@ -101,10 +133,8 @@ def open_pipeline(arguments: dict[str, Any], without_weights: bool = False) -> C
         settings = read_deepspeed(arguments["deepspeed"])
         arguments = {**arguments, "deepspeed": spell_out(settings, arguments, world_size())}
     TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{CoordTrainer.__module__}.{CoordTrainer.__name__}"
-    for name in param_group_names():
-        if name not in optimizers_map:
-            optimizers_map[name] = CoordOptimizer
-    optimizers_map["muon"] = MuonOptimizer
+    optimizers_map.update(dict.fromkeys(param_group_names(), CoordOptimizer))
+    optimizers_map.update(default=DefaultOptimizer, lorap=LorapOptimizer, muon=MuonOptimizer)
     parsed = CoordSft.args_class(**arguments)
     if arguments.get("deepspeed"):
         # transformers has counted the ranks by now; while this is set, accelerate does not use DeepSpeed.
@@ -184,7 +214,10 @@ def swift_arguments(config: RunConfig, folder: Path, base: str, model_type: str,
         "use_cpu": not cuda,
         "ddp_backend": ("nccl" if cuda else "gloo") if "RANK" in os.environ else None,
     }
-    return defaults | config.training | owned
+    arguments = defaults | config.training | owned
+    if arguments.get("optimizer") == _APART and not config.custom.coord_offset.enabled:
+        arguments["optimizer"] = "multimodal"  # without offsets, the groups are those of before
+    return arguments
 
 
 def read_deepspeed(value: Any) -> dict[str, Any]:

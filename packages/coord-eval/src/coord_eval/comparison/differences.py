@@ -11,6 +11,7 @@ import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_codec.pages import fragment, notes, table
+from coord_eval.comparison.training import TrainingCurves
 from coord_eval.metrics.figures import Figures
 from coord_eval.metrics.metric_table import figure_of
 
@@ -60,6 +61,7 @@ class Differences:
         resamples: number of resamples
         seed: seed of the resamples
         runs: the evaluations of each run, one a seed, from which the report draws images; not a part of `to_dict`
+        training: how the runs were trained, where their logs are known; see `training_curves`
     """
 
     metrics: dict[str, dict[str, dict[str, Any]]]
@@ -70,6 +72,7 @@ class Differences:
     resamples: int
     seed: int
     runs: Mapping[str, Sequence[Figures]] = field(default_factory=dict, repr=False)
+    training: TrainingCurves | None = None
 
     def verdict(self, run: str) -> str:
         """Return in one line in which headline metrics a run is better or worse than the first.
@@ -109,6 +112,7 @@ class Differences:
             "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs have a *"
         )
         yield from map(self.verdict, others)
+        yield from self.training.lines() if self.training else ()
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the verdicts, and the headline metrics of each run."""

