@@ -7,6 +7,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data import ReadingRules, load_annotated
+from coord_data.formats.negatives import IN_THOUGHT
 from coord_data.reading.read import read_source
 
 TURNS = {"from": "human", "value": "<image>\nFind every cat."}
@@ -39,6 +40,30 @@ def test_boxes_in_markers_are_thousandths_of_the_image(tmp_path, answer):
     question = {"from": "human", "value": "<image>Find <ref>cat</ref>, not as in <box>[[1, 1, 9, 9]]</box>"}
     record = {"image": "a.jpg", "conversations": [question, {"from": "gpt", "value": answer}]}
     assert found_in(read(tmp_path, record)) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<think>Maybe <ref>dog</ref><box>[[1,2,3,4]]</box>, no.</think><ref>cat</ref><box>[[100,200,300,400]]</box>",
+        '<think>[{"bbox_2d": [1,2,3,4], "label": "dog"}]?</think>[{"bbox_2d": [100,200,300,400], "label": "cat"}]',
+        '[{"bbox_2d": [100,200,300,400], "label": "cat"}]<think>or {"bbox_2d": [1,2,3,4], "label": "dog"}</think>',
+    ],
+)
+def test_boxes_in_a_thought_are_no_objects_and_told(tmp_path, answer):
+    record = {"image": "a.jpg", "conversations": [TURNS, {"from": "gpt", "value": answer}]}
+    annotations = read(tmp_path, record)
+    assert found_in(annotations) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}
+    assert annotations.notes[IN_THOUGHT] == 1
+
+
+def test_tags_of_swift_in_a_thought_are_no_objects_and_told(tmp_path):
+    answer = "<think>Maybe <ref-object><bbox>, no.</think><ref-object><bbox>"
+    turns = [{"role": "user", "content": "<image>Find it."}, {"role": "assistant", "content": answer}]
+    objects = {"ref": ["dog", "cat"], "bbox": [[1, 2, 3, 4], [10, 10, 30, 20]]}
+    annotations = read(tmp_path, {"messages": turns, "images": ["a.jpg"], "objects": objects})
+    assert found_in(annotations) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}
+    assert annotations.notes[IN_THOUGHT] == 1
 
 
 def test_a_name_holds_for_all_boxes_behind_it(tmp_path):
@@ -107,3 +132,10 @@ def test_a_path_on_the_server_of_label_studio_is_named(tmp_path, name):
     (tmp_path / "t.jsonl").write_text(json.dumps({"image": name, "objects": []}) + "\n")
     with pytest.raises(InputError, match="a path on the server of Label Studio: export the project with its images"):
         load_annotated(tmp_path / "t.jsonl", ReadingRules(allow_outside=True))
+
+
+def test_image_that_the_question_of_qwen_vl_names_is_found(tmp_path):
+    question = {"from": "user", "value": "Picture 1: <img>a.jpg</img>\nFind the cat."}
+    turns = [question, {"from": "assistant", "value": "<ref>cat</ref><box>(100,200),(300,400)</box>"}]
+    found = read(tmp_path, {"id": "1", "conversations": turns})
+    assert found_in(found) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}

@@ -94,7 +94,6 @@ def test_box_lost_to_one_character_is_said(form, fuzz):
             (f"{asked}Is it [1, 2, 3, 4]?{answered}pen: [1, 2, 30, 40]", ["pen"])
             for asked, answered in (
                 ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"),
-                ("<|im_start|>assistant\n", "<|im_end|>\n<|im_start|>assistant\n"),
                 ("user\n", "\nassistant\n"),
                 ("USER: ", " ASSISTANT: "),
                 ("[INST] ", " [/INST] "),
@@ -120,10 +119,21 @@ def test_words_about_an_object_that_is_known_add_none():
     assert (len(answer), answer.dropped) == (1, ())
 
 
-def test_earlier_boxes_than_those_of_the_final_answer_are_a_drop():
-    answer = parse_answer("First: pen [10, 20, 30, 40]\nFinal answer: pen [1, 2, 30, 40]")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "First: pen [10, 20, 30, 40], cup [5, 6, 70, 80]\nFinal answer: pen [1, 2, 30, 40]",
+        "I considered [10, 20, 30, 40] and [5, 6, 70, 80]. Final answer: pen [1, 2, 30, 40]",
+        "pen [10, 20, 30, 40]\nCorrected answer: cup [5, 6, 70, 80]\nFinal answer: pen [1, 2, 30, 40]",
+        "pen: [10, 20, 30, 40], cup: [5, 6, 70, 80]<|im_end|>\n<|im_start|>assistant\npen: [1, 2, 30, 40]",
+        "pen: [10, 20, 30, 40]\ncup: [5, 6, 70, 80]<|im_end|>\n<|im_start|>user\nA [1, 2, 3, 4]?<|im_end|>\n"
+        "<|im_start|>assistant\npen: [1, 2, 30, 40]",
+    ],
+)
+def test_each_earlier_box_than_those_of_the_final_answer_is_a_drop(text):
+    answer = parse_answer(text)
     assert [item.bins for item in answer] == [(1, 2, 30, 40)]
-    assert [drop.reason for drop in answer.dropped] == ["withdrawn"]
+    assert [drop.reason for drop in answer.dropped] == ["withdrawn", "withdrawn"]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_no_label_is_counted_and_never_clean(text):
         "{cat}<T>{other}</T>",
         "{cat}\n<T>{other}</T>\n",
         "<T>{other} <T> </T>{other}</T>{cat}",
-        "<T>{other}</T>{other}<T></T>{cat}",
+        "<T>{other}</T>{cat}<T>{other}</T>",
+        "<T>{other}<T>{other}</T>{other}</T>{cat}",
     ],
 )
 def test_thoughts_never_count(tag, text):

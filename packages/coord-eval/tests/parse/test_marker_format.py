@@ -165,10 +165,12 @@ def test_scale_clips_or_drops_numbers_outside_the_image():
 
 
 def test_reasoning_is_skipped():
-    answer = parse_answer(f"<think>maybe {obj('dog', 1, 2, 3, 4)}</think>{CAT}")
-    assert [o.desc for o in answer] == ["cat"]
-    assert answer.objects[0].span[1] == len(f"<think>maybe {obj('dog', 1, 2, 3, 4)}</think>{CAT}")
-    assert answer.objects[0].first_coord_index == 4  # ordinals count the whole text
+    thought = f"<think>maybe {obj('dog', 1, 2, 3, 4)}</think>"
+    text = f"{thought}{CAT}{thought}{CAT}"
+    answer = parse_answer(text)
+    assert [text[slice(*item.span)] for item in answer] == [CAT, CAT]
+    assert [(item.first_coord_index, item.start_index) for item in answer] == [(4, 1), (12, 3)]  # of the whole text
+    assert (answer.coord_count, answer.start_count) == (16, 4)
 
 
 def test_marker_family_of_the_caller():

@@ -9,6 +9,7 @@ from typing import Any
 from coord_codec.files import InputError
 
 ABSENT = "objects that an answer states as absent (none, null, an empty box), read as no object"
+IN_THOUGHT = "boxes in a thought (<think>) of an answer, left out, since a thought is no part of the answer"
 _NONE = re.compile(
     r"(?:none|null|nothing|n/a|\[\s*\]|\{\s*\}"
     r"|there (?:is|are|was|were) (?:no|not any)\b[^\d<{\[]*"

@@ -20,8 +20,9 @@ from typing import Any
 
 from coord_codec.fields import Unit, largest_turn
 from coord_codec.files import InputError
+from coord_codec.thoughts import find_thoughts, without_thoughts
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box, says_none
+from coord_data.formats.negatives import ABSENT, IN_THOUGHT, check_no_video, says_no_box, says_none
 from coord_data.formats.stated_fields import kept, with_fields
 from coord_data.sources.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of, number, query_of
 from coord_data.sources.source import Source
@@ -36,6 +37,8 @@ _MARKED = re.compile(
 """A name or a box between markers."""
 MARKS = (*_KEYS, "<|box_start|>", "<box>")
 """What tells boxes in a conversation."""
+_IMAGE = re.compile(r"<img>(.*?)</img>")
+"""An image as Qwen-VL names it in the question."""
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")  # also in <|coord_500|>, which is in thousandths too
 
 
@@ -77,7 +80,7 @@ def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], whe
     names = [n for n in as_list(record.get("images", record.get("image"))) if isinstance(n, str)]
     answers: list[str] = []
     marked: list[Any] = []
-    boxes_in_markers = 0
+    boxes_in_markers = boxes_in_thoughts = 0
     name = ""
     for turn in as_list(record.get("messages", record.get("conversations"))):
         if not isinstance(turn, Mapping):
@@ -86,7 +89,10 @@ def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], whe
         parts = content if isinstance(content, list) else [content]
         names += [p["image"] for p in parts if isinstance(p, Mapping) and isinstance(p.get("image"), str)]
         is_answer = turn.get("role", turn.get("from")) in ("assistant", "gpt")
-        for text in (str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts):
+        for written in (str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts):
+            boxes_in_thoughts += _boxes_in_thoughts(written) if is_answer else 0
+            text = without_thoughts(written) if is_answer else written
+            names += [] if is_answer else _IMAGE.findall(text)
             for match in _MARKED.finditer(text):
                 if match["name"] is not None:
                     name = match["name"].strip()
@@ -101,6 +107,7 @@ def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], whe
         raise InputError("expected an answer with bbox_2d or a box in markers, found none")
     objects = [item for answer in answers for item in _objects(answer)] if answers else marked
     objects, notes = kept(objects, _READ, {**record, "image": names[0]})
+    notes += (IN_THOUGHT,) * boxes_in_thoughts
     boxes = []
     for position, item in enumerate(objects):
         if isinstance(item, Mapping):
@@ -110,6 +117,13 @@ def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], whe
             fields[f"{where}: bbox_2d {position}"] = item
         boxes.append(RawObject("", (), f"{where}: bbox_2d {position}").tried(partial(_box, item)))
     return [RawImage(names[0].removeprefix("file://"), where, boxes, extra=query_of(record), notes=notes)]
+
+
+def _boxes_in_thoughts(text: str) -> int:
+    """Return the number of boxes that the thoughts of an answer name, by their keys or markers."""
+    thoughts = [text[start:end] for start, end in find_thoughts(text)[0]]
+    marked = [match for thought in thoughts for match in _MARKED.finditer(thought) if match["box"] is not None]
+    return len(marked) + sum(thought.count(key) for thought in thoughts for key in _KEYS)
 
 
 def _in_markers(text: str, name: str) -> list[Any]:

@@ -16,8 +16,9 @@ from typing import Any
 
 from coord_codec.fields import check_places, of_meaning
 from coord_codec.files import InputError
+from coord_codec.thoughts import find_thoughts
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box
+from coord_data.formats.negatives import ABSENT, IN_THOUGHT, check_no_video, says_no_box
 from coord_data.formats.stated_fields import kept
 from coord_data.sources.raw import (
     RawImage,
@@ -94,9 +95,11 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     if len(names) > 1 and len(indices) < len(boxes):
         expected = f"objects.image_id: expected the index of each box's image among {len(names)}, counted from 0"
         raise InputError(f"{expected}, found {len(indices)} numbers for {len(boxes)} boxes")
-    read = list(_boxes(record, objects, where))
+    _, in_thoughts = _references(record)
+    notes += (IN_THOUGHT,) * len(in_thoughts)
+    read = [(n, box) for n, box in enumerate(_boxes(record, objects, where)) if n not in in_thoughts]
     for position, name in enumerate(names):
-        own = [box for n, box in enumerate(read) if (indices[n] if n < len(indices) else 0) == position]
+        own = [box for n, box in read if (indices[n] if n < len(indices) else 0) == position]
         targets = [box for box in own if box.corners_xyxy or box.fault]
         absent = (ABSENT,) * (len(own) - len(targets))
         yield RawImage(name, where, targets, extra=query_of(record), notes=notes + absent)
@@ -121,26 +124,32 @@ def _of_captions(objects: Any) -> dict[str, Any]:
     return {"ref": refs, "bbox": boxes, "image_id": images, "bbox_type": kinds.pop() if len(kinds) == 1 else kinds}
 
 
-def _references(record: Mapping[str, Any]) -> list[int]:
-    """Return the index of the `<ref-object>` that names each `<bbox>`: the next one where a message has it so.
+def _references(record: Mapping[str, Any]) -> tuple[list[int], set[int]]:
+    """Return the index of the `<ref-object>` that names each `<bbox>`, and which of these stand in a thought.
 
-    `{"bbox_2d": <bbox>, "label": "<ref-object>"}` names a box after it, `<ref-object><bbox>` before it.
+    `{"bbox_2d": <bbox>, "label": "<ref-object>"}` names a box after it, `<ref-object><bbox>` before it: the next one
+    where a message has it so.
     """
     of_box: list[int] = []
+    in_thoughts: set[int] = set()
     seen = -1
     for message in as_list(record.get("messages")):
-        tags = _TAGS.findall(str(message.get("content", ""))) if isinstance(message, Mapping) else []
-        is_named_after = bool(tags) and tags[0] == "<bbox>" and tags[-1] == "<ref-object>"
+        content = str(message.get("content", "")) if isinstance(message, Mapping) else ""
+        tags = list(_TAGS.finditer(content))
+        thoughts = find_thoughts(content)[0] if tags and message.get("role") == "assistant" else []
+        is_named_after = bool(tags) and tags[0][0] == "<bbox>" and tags[-1][0] == "<ref-object>"
         for tag in tags:
-            if tag == "<bbox>":
+            if tag[0] == "<bbox>":
+                if any(start <= tag.start() < end for start, end in thoughts):
+                    in_thoughts.add(len(of_box))
                 of_box.append(seen + is_named_after)
             else:
                 seen += 1
-    return of_box
+    return of_box, in_thoughts
 
 
 def _boxes(record: Mapping[str, Any], objects: Mapping[str, Any], where: str) -> Iterator[RawObject]:
-    boxes, refs, ref_of_box = objects["bbox"] or [], as_list(objects.get("ref")), _references(record)
+    boxes, refs, ref_of_box = objects["bbox"] or [], as_list(objects.get("ref")), _references(record)[0]
     kind = objects.get("bbox_type", "real")
     unit, scale = _UNITS.get(str(kind), ("pixels", 1.0))
     for position, box in enumerate(boxes):

@@ -11,7 +11,8 @@ from typing import Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect, plain
-from coord_eval.parse.answer import Answer, Drop, Status
+from coord_codec.thoughts import blanked, find_thoughts
+from coord_eval.parse.answer import Answer, Drop, ParsedObject, Status
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
@@ -33,7 +34,10 @@ _TURN = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """The beginning of the answer in a text that repeats the question."""
-_FINAL = re.compile(r"^\W{0,4}(?:final|corrected|revised|updated)\s+answers?\W{0,4}:", re.IGNORECASE | re.MULTILINE)
+_FINAL = re.compile(
+    r"(?:^|(?<=[.!?;]\s))\W{0,4}(?:(?:my|the)\s+)?(?:final|corrected|revised|updated)\s+answers?(?:\W{0,4}:|\s+is\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _FOUR = re.compile(r"[0-9](?:[^0-9\n]{1,12}[0-9.]+){3}")
 _NEXT_TURN = re.compile(
     r"<\|im_(?:start|user)\|>|<start_of_turn>|<\|turn>|<[|\uff5c]user[|\uff5c]>|<\|start_header_id\|>|\[INST\]",
@@ -43,7 +47,6 @@ _SPEAKS = ("ssistant", "SSISTANT", "nswer", "NSWER", "start_of_turn", "<|turn>",
 """What a text contains that has turns, or a final answer."""
 _UNUSUAL = re.compile("|".join(map(re.escape, (*_SPEAKS, "\u25c1", "&"))))
 """What a label of a plain answer does not contain, since it may be a mark or an escape."""
-_THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
 
 def parse_answer(
@@ -61,7 +64,7 @@ def parse_answer(
     """Parse the objects of one answer.
 
     Parsing takes one pass in linear time, and no text raises an error: unparsable pieces are in `dropped` with a
-    reason, which is `unrecognised` if no format matches. Thoughts (`<think>`, `<thinking>`) are skipped. A box needs
+    reason, which is `unrecognised` if no format matches. Thoughts (`<think>`) are skipped, all else counts. A box needs
     exactly four valid coordinates, another geometry its own number. Of nested start markers the inner one counts.
     Repeats are kept and counted; swapped corners and missing labels are listed as repairs.
 
@@ -112,9 +115,9 @@ def parse_answer(
             return plainly
     parse = _Parse(text, resolved, grid, kind, keep_flat, aspect)
     if format != "auto":
-        return parse.with_unread(parse.with_format(format))
+        return parse.with_left_out(parse.with_unread(parse.with_format(format)))
     answer, names = parse.with_any_format(preferred)
-    answer = parse.with_unread(answer, others=True)
+    answer = parse.with_left_out(parse.with_unread(answer, others=True))
     return replace(answer, formats=tuple(names)) if len(names) > 1 else answer
 
 
@@ -128,18 +131,61 @@ class _Parse:
             text = without_escapes(text)
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units, self.aspect = token_units(grid), aspect
-        self.begin, self.end, self.thought = _answer_range(text)
-        self.withdrawn: tuple[int, int] | None = None
-        if not any(map(text.__contains__, _SPEAKS)):
-            return
-        if (final := _FINAL.search(text, self.begin, self.end)) and _FOUR.search(text, final.end(), self.end):
-            if _FOUR.search(text, self.begin, final.start()):
-                self.withdrawn = (self.begin, final.start())
-            self.begin = final.end()
-        if turns := list(_TURN.finditer(text, self.begin, self.end)):
-            self.begin = turns[-1].end()  # what stands before is the question
-            if following := _NEXT_TURN.search(text, self.begin, self.end):
-                self.end = following.start()
+        self.begin, self.end = 0, len(text)
+        self.withdrawn: list[tuple[int, int]] = []
+        self.hidden: list[tuple[int, str]] = []
+        thoughts, self.thought = find_thoughts(text)
+        if thoughts or self.thought is not None:
+            self._hide(thoughts)
+        if any(map(text.__contains__, _SPEAKS)):
+            self._begin_at_answer()
+
+    def _hide(self, thoughts: list[tuple[int, int]]) -> None:
+        """Leave out the thoughts: those before and behind all words by the range, others by blanks in their place."""
+        text = self.text
+        self.end = len(text) if self.thought is None else self.thought
+        while thoughts and not text[self.begin : thoughts[0][0]].strip():
+            self.begin = thoughts.pop(0)[1]
+        while thoughts and not text[thoughts[-1][1] : self.end].strip():
+            self.end = thoughts.pop()[0]
+        self.hidden = [(end, text[start:end]) for start, end in thoughts]
+        self.text = blanked(text, thoughts)
+
+    def _begin_at_answer(self) -> None:
+        """Leave out the question before the answer; what the model wrote before it or a final answer is withdrawn."""
+        text, begin = self.text, self.begin
+        for turn in _TURN.finditer(text, begin, self.end):
+            asked = _NEXT_TURN.search(text, begin, turn.start())
+            self.withdrawn.append((begin, asked.start() if asked else turn.start()))
+            begin = turn.end()
+        if begin > self.begin and (following := _NEXT_TURN.search(text, begin, self.end)):
+            self.end = following.start()
+        finals = [at for at in _FINAL.finditer(text, begin, self.end) if _FOUR.search(text, at.end(), self.end)]
+        if finals:
+            self.withdrawn.append((begin, finals[-1].start()))
+            begin = finals[-1].end()
+        self.withdrawn = [(start, end) for start, end in self.withdrawn if _FOUR.search(text, start, end)]
+        self.begin = begin
+
+    def with_left_out(self, answer: Answer) -> Answer:
+        """Return an answer with a drop for each object, or piece, that the text withdraws, and for an open thought."""
+        drops: list[Drop] = []
+        for start, end in self.withdrawn:
+            part = copy(self)
+            part.begin, part.end = start, end
+            earlier = part.with_unread(part.with_any_format()[0], others=True)
+            drops += [Drop("withdrawn", item.span) for item in earlier]
+            drops += [Drop("withdrawn", drop.span) for drop in earlier.dropped]
+        if self.thought is not None:
+            drops.append(Drop("unclosed_thought", (self.thought, len(self.text))))
+        if not drops:
+            return answer
+        return replace(
+            answer,
+            dropped=tuple(sorted((*answer.dropped, *drops), key=lambda drop: drop.span)),
+            status="partial" if answer.objects else "failed",
+            truncated=answer.truncated or self.thought is not None,
+        )
 
     def with_any_format(self, preferred: Sequence[str] = ()) -> tuple[Answer, Sequence[str]]:
         """Parse the text in the formats whose tokens it contains; return the best answer and these formats."""
@@ -159,9 +205,6 @@ class _Parse:
 
     def with_unread(self, answer: Answer, others: bool = False) -> Answer:
         """Return an answer that accounts for every number: what it leaves out is read in `others`, or a drop."""
-        if self.withdrawn is not None:
-            drops = (Drop("withdrawn", self.withdrawn), *answer.dropped)
-            answer = replace(answer, dropped=drops, status="partial" if answer.objects else "failed")
         spans = [*(item.span for item in answer.objects), *answer.zeros, *(drop.span for drop in answer.dropped)]
         if not (left := unread_numbers(self.text, self.begin, self.end, spans)):
             return answer
@@ -227,14 +270,35 @@ class _Parse:
                 start = text.index(stripped, begin)
                 builder.drop("unrecognised", start, start + len(stripped))
         builder.coord_count += self._tokens(end, len(self.text))
-        if self.thought is not None:
-            builder.truncated = True
-            builder.drop("unclosed_thought", self.thought, len(self.text))
-        return builder.build(text[begin:])
+        answer = builder.build(text[begin:])
+        return self._with_hidden(answer, family.tokens[0] if family else "") if self.hidden else answer
+
+    def _with_hidden(self, answer: Answer, start_token: str) -> Answer:
+        """Return an answer whose indices and counts include the tokens of the thoughts between its objects."""
+        for end, thought in self.hidden:
+            tokens = sum(token in self.units for token in COORD.findall(thought))
+            starts = thought.count(start_token) if start_token else 0
+            items = [item if item.span[0] < end else _moved(item, tokens, starts) for item in answer]
+            answer = replace(
+                answer,
+                objects=tuple(items),
+                coord_count=answer.coord_count + tokens,
+                start_count=answer.start_count + starts,
+            )
+        return answer
 
     def _tokens(self, start: int, stop: int) -> int:
         """Return the number of coordinate tokens in a range of the text."""
         return sum(token in self.units for token in COORD.findall(self.text, start, stop))
+
+
+def _moved(item: ParsedObject, tokens: int, starts: int) -> ParsedObject:
+    """Return an object whose indices count some more coordinate tokens and start marks before it."""
+    first, start = item.first_coord_index, item.start_index
+    return item._replace(
+        first_coord_index=None if first is None else first + tokens,
+        start_index=None if start is None else start + starts,
+    )
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -273,27 +337,6 @@ def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
         )  # fmt: skip
 
     return min(answers, key=cost)
-
-
-def _answer_range(text: str) -> tuple[int, int, int | None]:
-    """Return start and end of the answer, and the start of a thought that does not end.
-
-    The answer is the last range outside the thoughts that contains words. The text before an end mark without a start
-    mark is a thought too, since some prompts contain the start mark.
-    """
-    ranges, begin, inside = [(0, 0)], 0, None
-    for mark in _THOUGHT_MARK.finditer(text):
-        if mark[1]:
-            if inside is None:
-                ranges = [(0, 0)]
-            inside, begin = None, mark.end()
-        elif inside is None:
-            inside = mark.start()
-            if text[begin:inside].strip():
-                ranges.append((begin, inside))
-    if inside is None and (begin == 0 or len(ranges) == 1 or text[begin:].strip()):
-        return begin, len(text), None
-    return *ranges[-1], inside
 
 
 def _candidates(text: str, begin: int, end: int) -> list[str]:
