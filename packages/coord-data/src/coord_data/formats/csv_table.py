@@ -81,11 +81,15 @@ def recognise(source: Source) -> bool:
     """Return whether the first line is a header of such a table, or a row of a table without header."""
     if source.is_dir or source.head[:1] in ("{", "[", "<", ""):
         return False
+    return has_columns(source) or source.path.suffix.lower() in (".csv", ".tsv")  # `read` reports what is missing
+
+
+def has_columns(source: Source) -> bool:
+    """Return whether a file has the columns of an image, a label and a box."""
     try:
-        _columns(source)
+        return bool(_columns(source))
     except InputError:
-        return source.path.suffix.lower() in (".csv", ".tsv")  # `read` reports what is missing
-    return True
+        return False
 
 
 class _Columns(NamedTuple):
