@@ -58,6 +58,7 @@ def score(
     seed: int = 0,
     lenient: bool = False,
     params: CocoParams | None = None,
+    in_order: bool = False,
     fuse: str | None = None,
     calibration: Calibration | str | Path | None = None,
     diagnose: bool | None = None,
@@ -91,6 +92,8 @@ def score(
         seed: seed of the resamples
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
         params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
+        in_order: answers name no images, and stand in the order of the ground truth's file; their number is that of
+            the images
         fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf` or `nms`, see
             `coord_eval.fuse`; a note counts them
         calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
@@ -123,15 +126,24 @@ def score(
 
     # Reading
     report("read", 0, 2)
-    of_shapes = None if geometry_of(geometry).is_box else load_predictions(predictions)
+    of_shapes = None if in_order or geometry_of(geometry).is_box else load_predictions(predictions)
     as_stated = states_shapes(of_shapes, geometry)
     truth = load_ground_truth(ground_truth, lenient=lenient, geometry=geometry, as_stated=as_stated)
     report("read", 1, 2)
-    loaded = load_predictions(predictions) if of_shapes is None else of_shapes
+    loaded = load_predictions(predictions, truth if in_order else None) if of_shapes is None else of_shapes
     report("read", 2, 2)
 
     # Parsing, joining with the images, ranking
     collected = collect(truth, loaded, answers, labels, score_source, report)
+    if in_order:
+        told = "in_order had no effect: a results list names its images"
+        if collected.answers:
+            named = (truth.file_names[truth.image_ids.index(truth.ids_in_order[n])] for n in (0, -1))
+            told = (
+                f"{counted(len(collected.answers), 'answer is', 'answers are')} taken in the order of the ground "
+                f"truth's images, from {' to '.join(named)}"
+            )
+        collected = replace(collected, notes=(told, *collected.notes))
 
     # Near-duplicates
     fusion: dict[str, Any] = {}

@@ -150,6 +150,11 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     if zero_area := int((table.sides_N2 <= 0).any(axis=1).sum()):
         notes.append(counted(zero_area, "object has no area", "objects have no area") + " and cannot be matched")
     has_shapes = not geometry_of(geometry).is_box
+    ids = [n if image_id is None else image_id for n, image_id in enumerate(annotations.image_ids)]
+    order_I = None
+    if ids != list(table.image_ids):
+        index = {image_id: i for i, image_id in enumerate(table.image_ids)}
+        order_I = np.array([index[image_id] for image_id in ids if image_id in index], np.int64)
     return GroundTruth.of(
         table,
         [category.id for category in annotations.categories],
@@ -158,6 +163,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         notes=tuple(notes),
         shapes=_shapes(annotations, table, geometry) if has_shapes else None,
         drawn=drawn,
+        order_I=order_I,
     )
 
 
