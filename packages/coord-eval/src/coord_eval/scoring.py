@@ -22,12 +22,11 @@ from coord_eval.intake.results import states_shapes
 from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
-from coord_eval.metrics.figures import counts_of
+from coord_eval.metrics.figures import counts_of, nothing_to_match
 from coord_eval.report.photograph import size_notes
 from coord_eval.resampling.bootstrap import intervals_of
 from coord_eval.shapes.scores import score_shapes
 
-_LABELS_SHOWN = 5
 _DROP_ADVICE = {
     "wrong_arity": "their numbers are not those of the geometry; try another geometry (such as point) or a format",
     "unrecognised": "no format was found in them; name the format, and look at the texts",
@@ -208,14 +207,14 @@ def _notes(truth: GroundTruth, collected: Collected) -> list[str]:
         notes.append(
             f"{count} of {counted(total, 'object was', 'objects were')} dropped as {reason}: {_DROP_ADVICE[reason]}"
         )
-    if len(detections) and (detections.category_D >= len(truth.categories)).all():
-        shown = ", ".join(map(repr, list(collected.unknown_labels)[:_LABELS_SHOWN]))
-        names = ", ".join(map(repr, truth.categories[:_LABELS_SHOWN]))
-        notes.append(
-            f"none of {counted(len(detections), 'box', 'boxes')} has a known label: answers name {shown}, "
-            f"the ground truth {names}; "
-            "synonyms translate them"
-        )
-    if left_out := beyond_limit(detections):
+    if len(detections) and (reason := nothing_to_match(truth, detections)):
+        notes.append(reason)
+    if left_out := beyond_limit(detections.image_D, detections.category_D):
         notes.append(f"COCO leaves out {counted(left_out, 'box', 'boxes')} beyond 100 of one label in one image")
+    if lost := beyond_limit(truth.image_N[~truth.crowd_N], truth.category_N[~truth.crowd_N]):
+        objects = counted(lost, "object is", "objects are")
+        notes.append(
+            f"{objects} beyond 100 of one label in one image, COCO's limit of boxes: no answer finds all of them, so "
+            "that the ceiling is low; --max-dets (CocoParams) has AP and AR of other limits"
+        )
     return notes

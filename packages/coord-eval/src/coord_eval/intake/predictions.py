@@ -18,7 +18,7 @@ from coord_codec.counts import counted
 from coord_codec.files import InputError, identifier, parse_json_line, read_json, read_json_lines, read_text
 from coord_codec.json_stream import stream_list
 from coord_eval.intake.label_files import read_text_files
-from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
+from coord_eval.intake.library_boxes import boxes_by_image, is_by_position, of_results
 from coord_eval.intake.results import ResultColumns, ResultsList, plain_record
 from coord_eval.intake.stated_shapes import SHAPES
 
@@ -226,12 +226,17 @@ def from_records(
     """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
 
     A pandas table, pycocotools' `COCO` with scores, a COCO data set with scores, `{image_id: text}`, supervision's
-    `[(image_id, Detections), ...]` and torchmetrics' dictionaries are accepted too; boxes without a confidence get 1.
-    An empty list is an empty results list.
+    `[(image_id, Detections), ...]`, torchmetrics' dictionaries and the results of a `Detector` are accepted too; boxes
+    without a confidence get 1. An empty list is an empty results list.
 
     Raises:
         InputError: naming record and field
     """
+    if (results := of_results(records)) is not None:
+        rows, images = results
+        columns = ResultColumns()
+        columns.add(rows, [f"{source}, image {row['image']!r}" for row in rows])
+        return columns.finished(images=images)
     found = boxes_by_image(records, source)
     if found is not None:
         columns = ResultColumns()
