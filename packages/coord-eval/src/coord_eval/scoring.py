@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order
+from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.counts import counted
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.calibration import Calibration
@@ -18,6 +18,7 @@ from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelSettings
+from coord_eval.intake.results import states_shapes
 from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
@@ -122,9 +123,11 @@ def score(
 
     # Reading
     report("read", 0, 2)
-    truth = load_ground_truth(ground_truth, lenient=lenient, geometry=answers.geometry)
+    of_shapes = None if geometry_of(geometry).is_box else load_predictions(predictions)
+    as_stated = states_shapes(of_shapes, geometry)
+    truth = load_ground_truth(ground_truth, lenient=lenient, geometry=geometry, as_stated=as_stated)
     report("read", 1, 2)
-    loaded = load_predictions(predictions)
+    loaded = load_predictions(predictions) if of_shapes is None else of_shapes
     report("read", 2, 2)
 
     # Parsing, joining with the images, ranking

@@ -39,6 +39,8 @@ class GroundTruth:
         notes: conditions that matter when interpreting the metrics
         shapes: N shapes in [0, 1], None for objects without one (crowd regions); None if boxes are scored
         by_position: whether the ids are positions in a list that names no images
+        stated_N: the fields `segmentation` and `keypoints` of each object as a COCO file states them, None for one
+            without; None if they are not asked for
         drawn: geometries other than boxes that instances have, sorted; nothing for COCO, where every box counts
     """
 
@@ -58,6 +60,7 @@ class GroundTruth:
     shapes: tuple[Shape | None, ...] | None = None
     drawn: tuple[str, ...] = ()
     by_position: bool = False
+    stated_N: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -83,7 +86,7 @@ class GroundTruth:
     def take(self, rows: np.ndarray) -> GroundTruth:
         """Return the same images with the selected objects, without their shapes."""
         columns = ("image_N", "category_N", "boxes_N4", "area_N", "crowd_N")
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=None)
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=None, stated_N=None)
 
     def size_of(self, image: int) -> tuple[float, float]:
         """Return width and height of an image.

@@ -5,7 +5,7 @@ Shapes: I images, N objects, K categories; boxes are `xywh` in pixels, as in COC
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,12 @@ from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
 from coord_codec.coco.reader import NOT_AROUND, is_larger
 from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
+from coord_codec.files import read_json
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image, is_by_position
 from coord_eval.intake.results import plain_records
+from coord_eval.intake.stated_shapes import SHAPES
 
 if TYPE_CHECKING:
     from coord_codec import Instance
@@ -31,7 +33,7 @@ GroundTruthSource = str | Path | Mapping[Any, Any] | Sequence[Any] | AnnotationS
 
 
 def load_ground_truth(
-    source: GroundTruthSource, *, lenient: bool = False, geometry: str | Geometry = "box"
+    source: GroundTruthSource, *, lenient: bool = False, geometry: str | Geometry = "box", as_stated: bool = False
 ) -> GroundTruth:
     """Load ground truth.
 
@@ -45,6 +47,8 @@ def load_ground_truth(
         lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is never
             checked again
         geometry: geometry of the objects that is scored in addition to their boxes
+        as_stated: keep the outlines, masks or keypoints as a COCO file states them, for pycocotools, in place of
+            one shape of the geometry for each object
 
     Raises:
         InputError: if a file cannot be read or a record is faulty; the message names file, record and field
@@ -68,14 +72,56 @@ def load_ground_truth(
     try:
         if isinstance(document, Mapping):
             document = {key: plain_records(rows) for key, rows in document.items()}
-        annotations = read_annotations(document, geometry=geometry)
+        rows = _annotations_in(document) if as_stated else None
+        annotations = read_annotations(document, geometry="box" if rows is not None else geometry)
         if not lenient:
             annotations.check(training=False)
     except InputError as error:
         if isinstance(document, str | Path) and (tool := tool_of(document)):
             raise InputError(f"{document}: a file of {tool}, {ADVICE}") from error
         raise
-    return replace(_from_set(annotations, geometry), by_position=by_position)
+    truth = replace(_from_set(annotations, "box" if rows is not None else geometry), by_position=by_position)
+    if as_stated:
+        own = (
+            _stated(truth)
+            if rows is None or annotations.table is None
+            else map(rows.__getitem__, annotations.table.row_N)
+        )
+        truth = replace(truth, stated_N=_of_objects(own, len(truth.image_N)), shapes=None)
+    return truth
+
+
+def _annotations_in(document: Any) -> Sequence[Any] | None:
+    """Return the list of annotations of a COCO document or file; None for instances."""
+    if isinstance(document, str | Path):
+        if Path(document).suffix.lower() != ".json" or not Path(document).is_file():
+            return None
+        document = read_json(document)
+    return document.get("annotations") if isinstance(document, Mapping) else None
+
+
+def _of_objects(records: Iterable[Mapping[str, Any] | None], count: int) -> np.ndarray:
+    """Return the fields that draw each object as a column [N] of objects."""
+    column_N = np.empty(count, object)
+    kept = (*SHAPES, "num_keypoints")
+    column_N[:] = [record and {key: record[key] for key in kept if record.get(key) is not None} for record in records]
+    return column_N
+
+
+def _stated(truth: GroundTruth) -> Iterator[Mapping[str, Any] | None]:
+    """Yield the fields of COCO for the shape of each object of instances."""
+    for image, shape in zip(truth.image_N.tolist(), truth.shapes or (None,) * len(truth.image_N), strict=True):
+        if shape is None:
+            yield None
+            continue
+        width, height = truth.sizes_I2[image].tolist()
+        points = [(x * width, y * height) for x, y in geometry_of(shape.type).outline(shape.coordinates)]
+        if shape.visibility:
+            yield {
+                "keypoints": [v for (x, y), seen in zip(points, shape.visibility, strict=True) for v in (x, y, seen)]
+            }
+        else:
+            yield {"segmentation": [[value for point in points for value in point]]}
 
 
 def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coord_codec.files import InputError, identifier, parse_json_line, read_json, read_json_lines, read_text
 from coord_codec.json_stream import stream_list
+from coord_eval.intake.label_files import read_text_files
 from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
 from coord_eval.intake.results import ResultColumns, ResultsList, plain_record
+from coord_eval.intake.stated_shapes import SHAPES
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
@@ -34,7 +36,7 @@ def read_predictions(path: str | Path) -> Loaded:
 
     It is `predictions.jsonl`, JSON lines of COCO results, a JSON file with a list of either, with a COCO data set whose
     annotations have scores, or with `{image_id: text}`, a table (`.csv`, `.parquet`), or `-` for JSON lines from
-    standard input.
+    standard input. A folder is one of label files, as `read_text_files` reads it, and a `.txt` a file of MOT results.
 
     Raises:
         InputError: naming file, line and field
@@ -44,6 +46,8 @@ def read_predictions(path: str | Path) -> Loaded:
         return _from_lines(((n, _json_line(line, f"standard input, line {n}")) for n, line in lines), "-")
     path = Path(path)
     kind = path.suffix.lower()
+    if path.is_dir() or kind == ".txt":
+        return read_text_files(path)
     if path.is_file() and not path.stat().st_size:
         raise InputError(f"{path}: the file is empty: expected predictions")
     if kind == ".json":
@@ -160,7 +164,7 @@ def _parquet_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_result(record: Mapping[str, Any]) -> bool:
-    return "text" not in record and ("bbox" in record or "category_id" in record)
+    return "text" not in record and any(key in record for key in ("bbox", "category_id", *SHAPES))
 
 
 def _records_of(source: Any, name: str) -> Any:

@@ -54,10 +54,12 @@ class ShapePairs:
     Attributes:
         similarity_D: similarity of each detection to its object, 0 without one
         similarity_N: similarity of each object to its detection, 0 without one
+        geometry: that of the shapes, where they stand as a COCO file states them
     """
 
     similarity_D: np.ndarray
     similarity_N: np.ndarray
+    geometry: str = ""
 
 
 def match(truth: GroundTruth, detections: Detections, pairs: Pairs) -> Matches:
