@@ -69,7 +69,7 @@ class ResultsList:
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, rows: slice) -> ResultsList:
+    def __getitem__(self, rows: slice | np.ndarray) -> ResultsList:
         shapes_R = None if self.shapes_R is None else self.shapes_R[rows]
         return replace(self, table=self.table.take(np.arange(len(self))[rows]), shapes_R=shapes_R)
 
