@@ -2,6 +2,7 @@
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_ranks_that_hold_something_else_or_failed_are_named_on_the_first_rank(mo
 
     store = Store({"block.1": b"done"})
     monkeypatch.setattr(console, "_store", lambda: store)
-    monkeypatch.setattr(console.socket, "gethostname", lambda: "node-b")
+    monkeypatch.setattr(console.os, "uname", lambda: SimpleNamespace(nodename="node-b"))
     monkeypatch.setattr(console, "_wait", lambda store, key: None)
 
     def as_rank(number, of, runs=0):
