@@ -201,8 +201,8 @@ class AnswerBuilder:
         sx, sy = self._divisors(numbers, kind.is_box, own_scale, bool(unit))
         if unit and first_coord_index is not None:
             unit = corners(order, unit)
-        elif order == "xyxy" and count == 4:
-            x1, y1, x2, y2 = numbers
+        elif kind.is_box and count == 4 and order != "yxyx":
+            x1, y1, x2, y2 = numbers if order == "xyxy" else corners(order, numbers)
             unit = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
         else:
             along_y = "x" if order[:1] == "y" else "y"

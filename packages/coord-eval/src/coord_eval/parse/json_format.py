@@ -18,7 +18,7 @@ from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.keys import ACTIONS, WEAK_LABELS, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
-from coord_eval.parse.record import MAX_NUMBERS, Field, FieldRecord, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import MAX_NUMBERS, Field, FieldRecord, add_record, as_corners, box_of_sides, sides_of
 from coord_eval.parse.refusals import NOTHING, is_nothing, says_nothing
 
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -350,18 +350,24 @@ class JsonParser:
         names = [field.text for field in fields if keys[field.key].role == "label" and field.text is not None]
         if not partial and not filled and not names:
             sides = sides_of(fields, keys)
-            numbers = box_of_sides(sides)
-            if role in ("centre", "size") and sides:
+            order, numbers = box_of_sides(sides)
+            if sides and (role in ("centre", "size") or (role == "shape" and not numbers)):
                 for field in fields if role == "centre" else ():
                     field.key = {"x": "cx", "y": "cy"}.get("".join(keys[field.key].sides), field.key)
                 parent.record.fields += fields
                 return True
             if role in ("shape", "corner") and numbers:  # "box": {"x1": 1, ...}
+                row = keys[item.key].row
+                is_plain = row is None or (row.scale is None and not keys[item.key].unit)
+                if role == "shape" and order in ("xywh", "cxcywh") and is_plain and (not item.values or row is keys[ORDER_KEYS[order]].row):
+                    item.key = ORDER_KEYS[order]
+                else:
+                    if row is not None and row.order == "yxyx" and order != "xy":
+                        item.key = "bbox"
+                    numbers = numbers if order in ("xy", "xyxy") else as_corners(order, numbers)
                 item.groups += [numbers, []]
                 turns = [field for field in fields if keys.fact(field.key) == "turn"]
                 parent.record.fields += turns
-                if keys[item.key].kind == "oriented" and len(numbers) == 4:
-                    item.key = "bbox" if turns else item.key
                 return True
             if role == "score" or fact in ("turn", "unit"):  # "origin": {"x": 1, "y": 2}
                 item.groups += [[value for field in fields for value in field.values]]

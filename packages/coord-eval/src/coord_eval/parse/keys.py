@@ -34,7 +34,7 @@ _WORDS: Mapping[Role, str] = {
     "confiance probabilité confianza probabilidad confiança confidenza probabilità уверенность вероятность 置信度 "
     "信頼度 신뢰도",
     "centre": "xy center centre center_point",
-    "size": "hw wh size dimensions",
+    "size": "hw wh size dimensions dimension dims extent extents width_height w_h box_size bbox_size",
     "labels": "labels bboxes_labels names classes categories class_names category_names phrases",
 }
 KEYS: Mapping[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
@@ -42,10 +42,10 @@ KEYS: Mapping[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, wor
 SIDES = {
     key: side
     for side, keys in {
-        "x1": "x1 xmin x_min min_x left x0 start_x",
-        "y1": "y1 ymin y_min min_y top y0 start_y",
-        "x2": "x2 xmax x_max max_x right end_x",
-        "y2": "y2 ymax y_max max_y bottom end_y",
+        "x1": "x1 xmin x_min min_x left x0 start_x left_x x_left",
+        "y1": "y1 ymin y_min min_y top y0 start_y top_y y_top upper",
+        "x2": "x2 xmax x_max max_x right end_x right_x x_right",
+        "y2": "y2 ymax y_max max_y bottom end_y bottom_y y_bottom lower",
         "cx": "cx x_center center_x xc x_centre xcenter",
         "cy": "cy y_center center_y yc y_centre ycenter",
         "x": "x",
@@ -57,11 +57,28 @@ SIDES = {
 }
 """Keys of a single side of a box."""
 _CORNERS = {
-    f"{first}{joint}{second}"
+    f"{first}{joint}{second}": ("x1" if "left" in pair else "x2", "y1" if {"top", "upper"} & set(pair) else "y2")
     for pair in product(("top", "upper", "bottom", "lower"), ("left", "right"))
     for (first, second), joint in product(permutations(pair), ("", "_"))
-}.union(("min", "max", "p1", "p2"))
-"""Keys of a corner of a box."""
+} | {"min": ("x1", "y1"), "p1": ("x1", "y1"), "corner": ("x1", "y1"), "max": ("x2", "y2"), "p2": ("x2", "y2")}
+"""Keys of a corner of a box, and the sides that meet in it."""
+PLACES = frozenset(
+    "position pos location loc origin place coordinate coordinates coords offset".split()
+)
+"""Keys of a place that is the upper left corner of a box where a size stands beside it."""
+_BOX_WORDS = {
+    "bbox": "bbox bboxes box boxes bounding_box bounding_boxes bounding_rectangle bounding_rect boundingbox begrenzungsrahmen "
+    "begrenzungsbox bo\u00eete_englobante bo\u00eete_de_d\u00e9limitation cadre_englobant rectangle_englobant caja_delimitadora cuadro_delimitador "
+    "caixa_delimitadora riquadro_di_delimitazione \u0440\u0430\u043c\u043a\u0430 \u043e\u0433\u0440\u0430\u043d\u0438\u0447\u0438\u0432\u0430\u044e\u0449\u0430\u044f_\u0440\u0430\u043c\u043a\u0430 "
+    "\u8fb9\u754c\u6846 \u5305\u56f4\u6846 \u68c0\u6d4b\u6846 \u30d0\u30a6\u30f3\u30c7\u30a3\u30f3\u30b0\u30dc\u30c3\u30af\u30b9 \u5883\u754c\u30dc\u30c3\u30af\u30b9 "
+    "\ubc14\uc6b4\ub529_\ubc15\uc2a4 \uacbd\uacc4_\uc0c1\uc790",
+    "region": "region regions location locations position positions coordinate coordinates coords coord pos loc "
+    "bbox_coordinates bounding_box_coordinates box_coordinates koordinaten koordinate lage coordonn\u00e9es emplacement "
+    "coordenadas posici\u00f3n ubicaci\u00f3n posi\u00e7\u00e3o localiza\u00e7\u00e3o coordinate posizione \u043a\u043e\u043e\u0440\u0434\u0438\u043d\u0430\u0442\u044b "
+    "\u043f\u043e\u043b\u043e\u0436\u0435\u043d\u0438\u0435 \u5750\u6807 \u4f4d\u7f6e \u5ea7\u6a19 \uc88c\ud45c \uc704\uce58",
+}
+BOX_WORDS = {word: key for key, words in _BOX_WORDS.items() for word in words.split()}
+"""Words that name numbers and no object, in the languages of the labels, and the key that says the same."""
 NO_BOX = frozenset(KEYS["other"])
 WEAK_LABELS = frozenset("type tag sub_label element entity item alt object_class description".split())
 """Keys that name an object only if no other key does."""
@@ -123,7 +140,7 @@ class Keys:
         self.known |= dict.fromkeys(KEYS["centre"], FieldMeaning("centre", ("cx", "cy")))
         self.known |= dict.fromkeys(KEYS["size"], FieldMeaning("size", ("w", "h")))
         self.known["hw"] = FieldMeaning("size", ("h", "w"))
-        self.known |= dict.fromkeys(_CORNERS, FieldMeaning("corner"))
+        self.known |= {key: FieldMeaning("corner", sides) for key, sides in _CORNERS.items()}
         for other in (*FORMATS.values(), *([row] if row else [])):
             self.known |= {key: FieldMeaning("shape", row=other, kind=other.kind) for key in other.keys}
         shapes = {key for key, meaning in self.known.items() if meaning.role == "shape"}
@@ -133,6 +150,7 @@ class Keys:
                 further = {*kind.keys, *(("poly", "polygons") if kind.name == "polygon" else ())} - shapes
                 self.known |= dict.fromkeys(further, FieldMeaning("shape", kind=kind.name))
                 shapes |= further
+        self.known |= {word: self.known[key] for word, key in BOX_WORDS.items() if word not in self.known}
         self.squeezed = {key.lower().replace("_", ""): meaning for key, meaning in self.known.items()}
         self.meaning_of = lru_cache(10_000)(self._with_unit)
 
