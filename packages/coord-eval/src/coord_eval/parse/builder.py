@@ -119,6 +119,7 @@ class AnswerBuilder:
     explicit_empty: bool = False
     zeros: list[tuple[int, int]] = field(default_factory=list)
     repeats: int = 0
+    label_keys: list[str] = field(default_factory=list)
     ones: bool = False
     numbers_read: bool = False
     read_scale: UnitScale | None = None
@@ -265,6 +266,13 @@ class AnswerBuilder:
         numbers, index = [value[0] for value in values], values[0][2] if unit else None
         self.add_numbers(stated, numbers, geometry, order, own_scale, unit, index, turn)
 
+    def rename(self, index: int, desc: str, repair: str = "") -> None:
+        """Give an object another label, and state the repair that it took."""
+        item = self.objects[index]
+        repairs = (*(name for name in item.repairs if name != "no_label"), *([repair] if repair else []))
+        state = item.completeness if item.completeness == "partial" else "repaired" if repairs else "complete"
+        self.objects[index] = item._replace(desc=desc.strip(), repairs=repairs, completeness=state)
+
     def agrees(self, stated: Mapping[str, float | str], order: str, numbers: Sequence[float]) -> bool:
         """Return whether numbers are read in the unit and order that fields state."""
         unit: Unit = "pixels" if self.scale.pixels or self.scale.x != 1000 else "thousandths"
@@ -312,6 +320,7 @@ class AnswerBuilder:
             start_count=self.start_count,
             repeats=self.repeats,
             zeros=tuple(self.zeros),
+            label_keys=tuple(dict.fromkeys(self.label_keys)),
         )
         if self.units or "px" in self.text:
             answer = without(answer, self._is_in_other_unit, "other_unit")

@@ -19,7 +19,8 @@ _WORDS: Mapping[Role, str] = {
     # lists of objects and other containers
     "list": "objects detections results annotations items predictions instances data elements output answer image "
     "labels bounding_boxes detected_objects regions characters arguments args parameters params input inputs "
-    "action_inputs function properties response result bbox_list boxes_list detection entities markers words lines "
+    "action_inputs function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list found "
+    "found_objects items_found answers json properties response result bbox_list boxes_list detection entities markers words lines "
     "keypoints bndbox tool_call action target shapes blocks page pages value path geometry details info localization "
     f"frames images annotation values {' '.join(sorted(ATTRIBUTES))}",
     # numbers that are no coordinates
@@ -62,9 +63,7 @@ _CORNERS = {
     for (first, second), joint in product(permutations(pair), ("", "_"))
 } | {"min": ("x1", "y1"), "p1": ("x1", "y1"), "corner": ("x1", "y1"), "max": ("x2", "y2"), "p2": ("x2", "y2")}
 """Keys of a corner of a box, and the sides that meet in it."""
-PLACES = frozenset(
-    "position pos location loc origin place coordinate coordinates coords offset".split()
-)
+PLACES = frozenset("position pos location loc origin place coordinate coordinates coords offset".split())
 """Keys of a place that is the upper left corner of a box where a size stands beside it."""
 _BOX_WORDS = {
     "bbox": "bbox bboxes box boxes bounding_box bounding_boxes bounding_rectangle bounding_rect boundingbox begrenzungsrahmen "
@@ -80,6 +79,13 @@ _BOX_WORDS = {
 BOX_WORDS = {word: key for key, words in _BOX_WORDS.items() for word in words.split()}
 """Words that name numbers and no object, in the languages of the labels, and the key that says the same."""
 NO_BOX = frozenset(KEYS["other"])
+TEXTS = tuple("text transcription caption title content".split())
+"""Keys of a text that is the label where a record has no other one, in the order in which one is chosen."""
+NO_LABELS = frozenset(
+    "reason reasoning thought thoughts thinking explanation rationale justification instruction question query prompt "
+    "analysis to from direction message observation evidence language lang url font style relation relationship action_type tool operation op".split()
+)
+"""Keys of other texts that are no label, those of `coord_codec.fields` aside."""
 WEAK_LABELS = frozenset("type tag sub_label element entity item alt object_class description".split())
 """Keys that name an object only if no other key does."""
 ACTIONS = re.compile(
@@ -198,6 +204,12 @@ class Keys:
     def label_of(self, key: str) -> str:
         """Return a key as the label of its value, "" if the key has another meaning."""
         return key if self[key] is _OTHER and key not in NO_BOX else ""
+
+    def may_label(self, key: str) -> bool:
+        """Return whether a text below this key, which is no key of labels, may be the label of a record."""
+        name = key.lower()
+        is_other = self.label_of(key) != "" and name not in NO_LABELS and not meaning_of(key)
+        return is_other or name in TEXTS
 
     def row_of_plain(self, name: str | None, key: str) -> TextFormat | None:
         """Return the format of the boxes below a key beside a label below a name, None for other keys."""

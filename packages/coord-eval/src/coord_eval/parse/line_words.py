@@ -33,7 +33,8 @@ _BOX_OF = re.compile(
 _MAY_BE_OBJECT = re.compile(r"box(?:es)?", re.IGNORECASE)
 """A word of the box that may be the object, if no mark stands before it: `red box`."""
 _JOINTS = re.compile(
-    r"(?:[-=]>|[\s,;|:=*_`\"'([{\u2013\u2014\u2192\u27f6\u21d2\uff0c\uff1a\u7684\u306e\uc758-]|\b(?:with|at|in|has|its|the|an?|and|their)\b|['\u2019]s\b)+$", re.IGNORECASE
+    r"(?:[-=]>|[\s,;|:=*_`\"'([{\u2013\u2014\u2192\u27f6\u21d2\uff0c\uff1a\u7684\u306e\uc758-]|\b(?:with|at|in|has|its|the|an?|and|their)\b|['\u2019]s\b)+$",
+    re.IGNORECASE,
 )
 """What joins a label and a word of the box after it."""
 _MARK = re.compile(r"[,;|:=(>\u2013\u2014\u2192\u27f6\u21d2-]")
@@ -50,9 +51,10 @@ _SCORES = (
     ),
     re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)"),
     re.compile(r"(?<=[^\W\d_])[\s:,|]+(0?\.[0-9]{2,9}|1\.00{1,8})\s?(%?)\s*[:,|]?\s*$"),
+    re.compile(r"(?<=[^\W\d_])[\"'*`)]{0,3}\s*:\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s?(%)(?=[\s,:(\[-]*$)"),
     re.compile(r"^[\s,;|]*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s?%))\s?(%?)\s*$"),
 )
-"""A confidence with its name, in brackets, after a label, `person 0.98`, or alone: `person: [1, 2, 3, 4] 98%`."""
+"""A confidence with its name, in brackets, after a label, `person 0.98`, `person: 98%`, or alone: `person: [1, 2, 3, 4] 98%`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
 """The names of four numbers, beside them."""

@@ -45,6 +45,7 @@ class Field:
         invalid: whether something stands in place of a number
         done: whether the value is complete
         breaks: numbers of groups after which a list of lists ends
+        words: texts among the numbers of a group: the number of the group, how many numbers stand before it, the text
     """
 
     key: str
@@ -54,6 +55,7 @@ class Field:
     invalid: bool = False
     done: bool = False
     breaks: list[int] = field(default_factory=list)
+    words: list[tuple[int, int, str]] | None = None
 
     @property
     def values(self) -> list[Value]:
@@ -76,6 +78,23 @@ class Field:
         bounds = [0, *self.breaks, len(self.groups)]
         runs = [[group for group in self.groups[a:b] if group] for a, b in pairwise(bounds)]
         return [shape for run in runs if run for shape in split_shapes(run, kind, requested, number_of)]
+
+    def rows(self) -> list[tuple[str, list[Value], list[Value]]]:
+        """Return the text, the numbers and the confidence, if any, of each group: `["cat", 1, 2, 3, 4, 0.9]`."""
+        rows = []
+        of_group: dict[int, list[tuple[int, str]]] = {}
+        for number, place, text in self.words or ():
+            of_group.setdefault(number, []).append((place, text))
+        for number, group in enumerate(self.groups):
+            found = of_group.get(number, [])
+            score: list[Value] = []
+            if len(group) == 5:  # the number on the other side of the text, or the last one
+                places = {place for place, _ in found}
+                is_first = 4 not in places and group[0][0] <= 1 < min(group[1][0] + group[2][0], group[4][0])
+                score, group = ([group[0]], group[1:]) if is_first or 1 in places else ([group[4]], group[:4])
+            if group:
+                rows.append((found[0][1] if found else "", group, score))
+        return rows
 
 
 def field_of(key: str, text: str, keys: Keys) -> Field | None:
@@ -279,6 +298,8 @@ class _Object:
                 self.label, self.label_is_weak = item.text, weak
         elif role == "score":
             self.scores = self.scores or _scores(item)
+        elif item.words and any(item.groups):
+            self.shapes.append((item, meaning if role == "shape" else FieldMeaning("shape", kind="any")))
         elif role == "shape":
             if not self.shapes and meaning.unit:
                 self.units["unit"] = meaning.unit
@@ -397,6 +418,11 @@ class _Object:
         if item.invalid or tokens not in (0, len(values)):
             for _ in range(max(1, len(item.shapes(kind, requested)))):
                 self._drop("invalid_coordinate")
+            return
+        for name, group, scores in item.rows() if item.words else ():
+            for geometry, values in split_shapes([group], kind, requested, number_of):
+                self._add(name, geometry, values, meaning.row, next(map(_confidence, scores), None))
+        if item.words:
             return
         label = self.name if self.label is None or (self.label_is_weak and self.name) else self.label
         rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
