@@ -125,7 +125,7 @@ REPAIRS = {
     "clipped": "a plain number is slightly outside the image and moved to its border",
     "no_label": "the object has no label",
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
-    "label_of_other_key": "the label is the only further text of each record of a list, below a key of no known meaning",
+    "label_of_other_key": "the label is the only further text of each record of a list, below a key that is not known",
     "label_from_sentence": "the numbers stand in a sentence: the label is the words right before them, or empty",
     "missing_marker": "a start or end marker is missing",
     "square_assumed": "the box is turned in an image whose size is not given, taken as square",

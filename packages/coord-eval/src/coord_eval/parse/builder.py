@@ -159,6 +159,9 @@ class AnswerBuilder:
                 self.zeros.append(span)
                 self.explicit_empty = True
                 return
+            if self.geometry == "point" and (x1, y1) == (x2, y2) and kind.is_box:
+                self.add(stated, bins[:2], (x1, y1), first_coord_index, "point", "xy", scale)
+                return
             if (x1 == x2 or y1 == y2) and not self.keep_flat:
                 self.drop("no_area", *span)
                 return
@@ -266,12 +269,13 @@ class AnswerBuilder:
         numbers, index = [value[0] for value in values], values[0][2] if unit else None
         self.add_numbers(stated, numbers, geometry, order, own_scale, unit, index, turn)
 
-    def rename(self, index: int, desc: str, repair: str = "") -> None:
+    def rename(self, index: int, desc: str, repair: str = "", start_index: int | None = None) -> None:
         """Give an object another label, and state the repair that it took."""
         item = self.objects[index]
         repairs = (*(name for name in item.repairs if name != "no_label"), *([repair] if repair else []))
         state = item.completeness if item.completeness == "partial" else "repaired" if repairs else "complete"
-        self.objects[index] = item._replace(desc=desc.strip(), repairs=repairs, completeness=state)
+        start = item.start_index if start_index is None else start_index
+        self.objects[index] = item._replace(desc=desc.strip(), repairs=repairs, completeness=state, start_index=start)
 
     def agrees(self, stated: Mapping[str, float | str], order: str, numbers: Sequence[float]) -> bool:
         """Return whether numbers are read in the unit and order that fields state."""

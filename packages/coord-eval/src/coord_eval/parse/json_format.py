@@ -61,7 +61,7 @@ _NO_RECORDS = re.compile(r"\[\]+[\]}]*$")
 _NUMBERED_KEY = re.compile("[0-9]$")
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 _NAME_BEFORE = re.compile(r"(\w+)[ \t]*[:=][ \t]*$")
-_WORDS_BEFORE = re.compile(r"[^{}\[\]]*[^\W\d_][^{}\[\]]*(?::|=|->|\u2192)\s?$")
+_WORDS_BEFORE = re.compile(r"[^{}\[\]]*(?<=[:=>\u2192])\s?$")
 """Words before a record on its line."""
 _WORDS = re.compile(r"[^\W\d_]{3}|^[^\W\d_]+$")
 ROWS = re.compile(
@@ -250,7 +250,7 @@ class JsonParser:
         if self.stack:
             self.stack[-1].record.has_children = True
             name = self.keys.label_of(self.stack[-1].key)
-        elif found := _WORDS_BEFORE.search(self.text, max(self.text.rfind("\n", 0, start) + 1, start - 80), start):
+        elif found := _WORDS_BEFORE.match(self.text[max(self.text.rfind("\n", 0, start) + 1, start - 80) : start]):
             label = read_label(found[0]).text  # dog: {"x1": 1, ...}
             name = label if self.keys.label_of(label) and not self.keys.fact(label) else ""
         self.stack.append(_Open(FieldRecord(start, name), len(self.builder.objects)))

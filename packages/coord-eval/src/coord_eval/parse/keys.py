@@ -18,11 +18,12 @@ Role = Literal["list", "other", "label", "score", "centre", "size", "labels", "s
 _WORDS: Mapping[Role, str] = {
     # lists of objects and other containers
     "list": "objects detections results annotations items predictions instances data elements output answer image "
-    "labels bounding_boxes detected_objects regions characters arguments args parameters params input inputs "
-    "action_inputs function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list found "
-    "found_objects items_found answers json properties response result bbox_list boxes_list detection entities markers words lines "
-    "keypoints bndbox tool_call action target shapes blocks page pages value path geometry details info localization "
-    f"frames images annotation values {' '.join(sorted(ATTRIBUTES))}",
+    "labels bounding_boxes detected_objects regions characters arguments args parameters params input inputs action_inputs "
+    "function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list found "
+    "found_objects items_found answers json properties response result bbox_list boxes_list detection entities "
+    "markers words lines keypoints bndbox tool_call action target shapes blocks page pages value path geometry "
+    "details info localization"
+    f" frames images annotation values {' '.join(sorted(ATTRIBUTES))}",
     # numbers that are no coordinates
     "other": "size color colour rgb image_size resolution shape id ids counts mask_rle segmentation mask reading_order "
     "page_size time timestamp index dimensions",
@@ -66,15 +67,14 @@ _CORNERS = {
 PLACES = frozenset("position pos location loc origin place coordinate coordinates coords offset".split())
 """Keys of a place that is the upper left corner of a box where a size stands beside it."""
 _BOX_WORDS = {
-    "bbox": "bbox bboxes box boxes bounding_box bounding_boxes bounding_rectangle bounding_rect boundingbox begrenzungsrahmen "
-    "begrenzungsbox bo\u00eete_englobante bo\u00eete_de_d\u00e9limitation cadre_englobant rectangle_englobant caja_delimitadora cuadro_delimitador "
-    "caixa_delimitadora riquadro_di_delimitazione \u0440\u0430\u043c\u043a\u0430 \u043e\u0433\u0440\u0430\u043d\u0438\u0447\u0438\u0432\u0430\u044e\u0449\u0430\u044f_\u0440\u0430\u043c\u043a\u0430 "
-    "\u8fb9\u754c\u6846 \u5305\u56f4\u6846 \u68c0\u6d4b\u6846 \u30d0\u30a6\u30f3\u30c7\u30a3\u30f3\u30b0\u30dc\u30c3\u30af\u30b9 \u5883\u754c\u30dc\u30c3\u30af\u30b9 "
-    "\ubc14\uc6b4\ub529_\ubc15\uc2a4 \uacbd\uacc4_\uc0c1\uc790",
+    "bbox": "bbox bboxes box boxes bounding_box bounding_boxes bounding_rectangle bounding_rect boundingbox "
+    "begrenzungsrahmen begrenzungsbox boîte_englobante boîte_de_délimitation cadre_englobant rectangle_englobant "
+    "caja_delimitadora cuadro_delimitador caixa_delimitadora riquadro_di_delimitazione рамка ограничивающая_рамка "
+    "边界框 包围框 检测框 バウンディングボックス 境界ボックス 바운딩_박스 경계_상자",
     "region": "region regions location locations position positions coordinate coordinates coords coord pos loc "
-    "bbox_coordinates bounding_box_coordinates box_coordinates koordinaten koordinate lage coordonn\u00e9es emplacement "
-    "coordenadas posici\u00f3n ubicaci\u00f3n posi\u00e7\u00e3o localiza\u00e7\u00e3o coordinate posizione \u043a\u043e\u043e\u0440\u0434\u0438\u043d\u0430\u0442\u044b "
-    "\u043f\u043e\u043b\u043e\u0436\u0435\u043d\u0438\u0435 \u5750\u6807 \u4f4d\u7f6e \u5ea7\u6a19 \uc88c\ud45c \uc704\uce58",
+    "bbox_coordinates bounding_box_coordinates box_coordinates koordinaten koordinate lage coordonnées emplacement "
+    "coordenadas posición ubicación posição localização posizione координаты "
+    "положение 坐标 位置 座標 좌표 위치",
 }
 BOX_WORDS = {word: key for key, words in _BOX_WORDS.items() for word in words.split()}
 """Words that name numbers and no object, in the languages of the labels, and the key that says the same."""
@@ -82,8 +82,11 @@ NO_BOX = frozenset(KEYS["other"])
 TEXTS = tuple("text transcription caption title content".split())
 """Keys of a text that is the label where a record has no other one, in the order in which one is chosen."""
 NO_LABELS = frozenset(
-    "reason reasoning thought thoughts thinking explanation rationale justification instruction question query prompt "
-    "analysis to from direction message observation evidence language lang url font style relation relationship action_type tool operation op".split()
+    (
+        "reason reasoning thought thoughts thinking explanation rationale justification instruction question query "
+        "prompt analysis to from direction message observation evidence language lang url font style relation "
+        "relationship action_type tool operation op"
+    ).split()
 )
 """Keys of other texts that are no label, those of `coord_codec.fields` aside."""
 WEAK_LABELS = frozenset("type tag sub_label element entity item alt object_class description".split())

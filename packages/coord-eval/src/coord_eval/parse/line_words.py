@@ -19,21 +19,26 @@ _CORNER = re.compile(
     re.IGNORECASE,
 )
 _WORDS_OF_BOX = "|".join(word.replace("_", r"[\s_-]?") for word in sorted(BOX_WORDS, key=len, reverse=True))
+_TOKEN, _TOKENS_OF_BOX = re.compile("[a-z]+"), {part for word in BOX_WORDS for part in word.split("_")}
+_FORMAT = r"(?:\s?\([a-z ,_0-9]{3,30}\))?"
+_OPENING = r"[\s\"'*_`:=(\[{-]*"
 _BOX_WORD = re.compile(
-    rf"(?:(?<!\w)|(?<=[\u4e00-\u9fff\uac00-\ud7a3]))(?P<word>{_WORDS_OF_BOX})(?:\s?\([a-z ,_0-9]{{3,30}}\))?"
-    r"[\s\"'*_`:=)(\[{-]*(?:\b(?:is|are|at|of|as)\b[\s\"'*_`:=(\[{-]*)?$",
+    rf"(?:(?<!\w)|(?<=[\u4e00-\u9fff\uac00-\ud7a3]))(?P<word>{_WORDS_OF_BOX}){_FORMAT}\)?{_OPENING}"
+    rf"(?:\b(?:is|are|at|of|as)\b{_OPENING})?$",
     re.IGNORECASE,
 )
 """A word of the box before its numbers."""
 _BOX_OF = re.compile(
-    rf"[\s\"'*_`#>-]*(?:the\s+)?({_WORDS_OF_BOX})(?:\s?\([a-z ,_0-9]{{3,30}}\))?\s+(?:of|for|around|von|des|de|du|del|da|do|di)\s+(?:the\s+|an?\s+)?"
-    r"((?:(?!\b(?:on|in|at|from|with|near|by|that|which|to|is|are)\b)[^.,;:!?()]){1,60}?)[\s\"'*_`]*(?::|=|\bis\b|\bare\b|\bat\b)?[\s\"'*_`:=(\[-]*",
+    rf"[\s\"'*_`#>-]*(?:the\s+)?({_WORDS_OF_BOX}){_FORMAT}\s+(?:of|for|around|von|des|de|du|del|da|do|di)\s+"
+    r"(?:the\s+|an?\s+)?((?:(?!\b(?:on|in|at|from|with|near|by|that|which|to|is|are)\b)[^.,;:!?()]){1,60}?)"
+    rf"[\s\"'*_`]*(?::|=|\bis\b|\bare\b|\bat\b)?{_OPENING}",
     re.IGNORECASE,
 )
 _MAY_BE_OBJECT = re.compile(r"box(?:es)?", re.IGNORECASE)
 """A word of the box that may be the object, if no mark stands before it: `red box`."""
 _JOINTS = re.compile(
-    r"(?:[-=]>|[\s,;|:=*_`\"'([{\u2013\u2014\u2192\u27f6\u21d2\uff0c\uff1a\u7684\u306e\uc758-]|\b(?:with|at|in|has|its|the|an?|and|their)\b|['\u2019]s\b)+$",
+    r"(?:[-=]>|[\s,;|:=*_`\"'([{\u2013\u2014\u2192\u27f6\u21d2\uff0c\uff1a\u7684\u306e\uc758-]"
+    r"|\b(?:with|at|in|has|its|the|an?|and|their)\b|['\u2019]s\b)+$",
     re.IGNORECASE,
 )
 """What joins a label and a word of the box after it."""
@@ -54,7 +59,7 @@ _SCORES = (
     re.compile(r"(?<=[^\W\d_])[\"'*`)]{0,3}\s*:\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s?(%)(?=[\s,:(\[-]*$)"),
     re.compile(r"^[\s,;|]*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s?%))\s?(%?)\s*$"),
 )
-"""A confidence with its name, in brackets, after a label, `person 0.98`, `person: 98%`, or alone: `person: [1, 2, 3, 4] 98%`."""
+"""A confidence with its name, in brackets, after a label, `person 0.98`, `person: 98%`, or behind the numbers."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
 """The names of four numbers, beside them."""
@@ -103,19 +108,19 @@ def key_at_end(words: str, keys: Keys) -> tuple[str, str]:
 
     Example:
         >>> key_at_end("a red car, bounding box: ", Keys("box")), key_at_end("The location of the dog is ", Keys("box"))
-        (('bounding_box', 'a red car:'), ('location', 'dog:'))
+        (('bounding_box', 'a red car:'), ('location', 'dog'))
     """
     if corner := _CORNER.search(words):
         return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
-    if of := _BOX_OF.fullmatch(words):
-        return _key_of_word(of[1], keys), of[2]
-    named = _BOX_WORD.search(words)
-    before = _JOINTS.sub("", words[: named.start()]) if named else ""
-    if named and (before != words[: named.start()].rstrip() or not _MAY_BE_OBJECT.fullmatch(named["word"])):
-        mark = ":" if _MARK.search(words, len(before), named.start()) else " "
-        return _key_of_word(named["word"], keys), before + mark if any(map(str.isalpha, before)) else ""
-    segments = [part for part in _SEGMENT.finditer(words.rstrip(" \"'*_`:=({["))]
-    begin = segments[-1].end() if segments else 0
+    if not (words.isascii() and _TOKENS_OF_BOX.isdisjoint(_TOKEN.findall(words.lower()))):
+        if of := _BOX_OF.fullmatch(words):
+            return _key_of_word(of[1], keys), of[2]
+        named = _BOX_WORD.search(words)
+        before = _JOINTS.sub("", words[: named.start()]) if named else ""
+        if named and (before != words[: named.start()].rstrip() or not _MAY_BE_OBJECT.fullmatch(named["word"])):
+            mark = ":" if _MARK.search(words, len(before), named.start()) else " "
+            return _key_of_word(named["word"], keys), before + mark if any(map(str.isalpha, before)) else ""
+    begin = max((mark.end() for mark in _SEGMENT.finditer(words.rstrip(" \"'*_`:=({["))), default=0)
     key = _NOISE.sub("", words[begin:]).strip()
     end = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
     if ("_" in end or words.rstrip().endswith("=")) and keys[end].role == "shape":

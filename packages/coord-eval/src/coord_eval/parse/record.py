@@ -85,8 +85,8 @@ class Field:
         of_group: dict[int, list[tuple[int, str]]] = {}
         for number, place, text in self.words or ():
             of_group.setdefault(number, []).append((place, text))
-        for number, group in enumerate(self.groups):
-            found = of_group.get(number, [])
+        for number, written in enumerate(self.groups):
+            found, group = of_group.get(number, []), written
             score: list[Value] = []
             if len(group) == 5:  # the number on the other side of the text, or the last one
                 places = {place for place, _ in found}
@@ -151,7 +151,7 @@ _POINTS = ("x y", "cx cy")
 
 
 def box_of_sides(sides: Mapping[str, Value]) -> tuple[str, list[Value]]:
-    """Return the order and numbers of a box of which the sides are named, or `xy` and a point; none if some are missing.
+    """Return the order and numbers of a box of named sides, or `xy` and a point; none if some are missing.
 
     Example:
         >>> box_of_sides({"w": (3.0, None, None), "h": (4.0, None, None), "x": (1.0, None, None)})
@@ -197,10 +197,9 @@ def stated_units(fields: Sequence[Field], keys: Keys) -> dict[str, float | str]:
 
 def _place_beside_size(fields: Sequence[Field], keys: Keys) -> None:
     """Give the place of a box, whose only other sides are its size, the key of its upper left corner."""
-    if sides_of(fields, keys).keys() == {"w", "h"}:
-        places = [item for item in fields if item.key.lower() in PLACES and len(item.values) == 2]
-        if len(places) == 1 and not any(keys[item.key].role == "corner" for item in fields):
-            places[0].key = "top_left"
+    places = [item for item in fields if item.key.lower() in PLACES and len(item.values) == 2]
+    if len(places) == 1 and sides_of(fields, keys).keys() == {"w", "h"}:
+        places[0].key = "top_left" if all(keys[item.key].role != "corner" for item in fields) else places[0].key
 
 
 def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int, partial: bool = False) -> None:
