@@ -253,7 +253,8 @@ class JsonParser:
         elif found := _WORDS_BEFORE.match(self.text[max(self.text.rfind("\n", 0, start) + 1, start - 80) : start]):
             label = read_label(found[0]).text  # dog: {"x1": 1, ...}
             name = label if self.keys.label_of(label) and not self.keys.fact(label) else ""
-        self.stack.append(_Open(FieldRecord(start, name), len(self.builder.objects)))
+        listed = bool(self.stack) and self.stack[-1].depth > 0
+        self.stack.append(_Open(FieldRecord(start, name, listed=listed), len(self.builder.objects)))
         if len(self.stack) > _MAX_OPEN:
             self._emit(self.stack.popleft(), None, start, partial=True)
 

@@ -18,8 +18,8 @@ Role = Literal["list", "other", "label", "score", "centre", "size", "labels", "s
 _WORDS: Mapping[Role, str] = {
     # lists of objects and other containers
     "list": "objects detections results annotations items predictions instances data elements output answer image "
-    "labels bounding_boxes detected_objects regions characters arguments args parameters params input inputs action_inputs "
-    "function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list found "
+    "labels bounding_boxes detected_objects regions characters arguments args parameters params input inputs "
+    "action_inputs function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list found "
     "found_objects items_found answers json properties response result bbox_list boxes_list detection entities "
     "markers words lines keypoints bndbox tool_call action target shapes blocks page pages value path geometry "
     "details info localization"

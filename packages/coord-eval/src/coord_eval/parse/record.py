@@ -109,13 +109,14 @@ def field_of(key: str, text: str, keys: Keys) -> Field | None:
 
 @dataclass(slots=True)
 class FieldRecord:
-    """The fields of one record and where it stands; `name` is the key of which it is the value."""
+    """The fields of one record and where it stands; `name` is the key of which it is the value, or one of a list."""
 
     start: int
     name: str = ""
     fields: list[Field] = field(default_factory=list)
     has_children: bool = False
     repairs: tuple[str, ...] = ()
+    listed: bool = False
 
 
 def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, Value]:
@@ -254,7 +255,7 @@ class _Object:
         self, fields: list[Field], keys: Keys, record: FieldRecord, builder: AnswerBuilder, span: tuple[int, int]
     ) -> None:
         self.fields, self.keys, self.builder, self.span = fields, keys, builder, span
-        self.name, self.repairs = record.name, record.repairs
+        self.name, self.listed, self.repairs = record.name, record.listed, record.repairs
         self.partial = self.label_is_weak = self.is_unsure = self.is_deleted = False
         self.is_call = any(item.key in _CALLS for item in fields)
         self.label: str | None = None
@@ -423,7 +424,8 @@ class _Object:
                 self._add(name, geometry, values, meaning.row, next(map(_confidence, scores), None))
         if item.words:
             return
-        label = self.name if self.label is None or (self.label_is_weak and self.name) else self.label
+        is_name = self.label is None or (self.label_is_weak and self.name and not self.listed)
+        label = self.name if is_name else self.label
         rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
         shapes = item.shapes("box" if rectangle else kind, requested)
         labels = [label] * len(shapes)
