@@ -95,7 +95,7 @@ def evaluated(
     chosen = [{**r, "views": [v for v in r["views"] if v["view"] in words]} for r in records]
     if words:
         for record in chosen:
-            found = read_objects(record, None, (), finish, **options)
+            found = read_objects(record, None, finish, **options)
             record |= {"objects": [item.to_record() for item in found], FUSED: dict(found.fused)}
     return score(truth, chosen, diagnose=False, fuse=suppress, **options)
 

@@ -244,7 +244,7 @@ def test_names_that_nobody_has_are_missing_as_usual(found):
     ("words", "named", "told"),
     [
         (("http://localhost:1/v1",), {}, r"Detector\(URL, name=NAME\)"),
-        (("http://localhost:1/v1",), {"name": "m", "labels": ["cat"]}, "restricts labels by a grammar"),
+        (("http://localhost:1/v1",), {"name": "m", "only": ["cat"]}, "a server states probabilities"),
         (("nowhere",), {"name": "m"}, "it is about a server"),
         (("nowhere",), {}, "no such folder"),
     ],

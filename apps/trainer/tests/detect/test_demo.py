@@ -40,8 +40,8 @@ def image():
     return Image.frombytes("RGB", (96, 64), Random(0).randbytes(96 * 64 * 3))
 
 
-def test_an_untrained_model_held_to_two_labels_says_those_alone(find, image):
-    shown, rows, text = find(image, "Find everything.", "red circle, blue square")
+def test_an_untrained_model_held_to_two_names_says_those_alone(find, image):
+    shown, rows, text = find(image, "Find everything.", "", only="red circle, blue square")
     assert shown.size == (288, 192) and len(rows) > 0  # enlarged, so that labels do not cover it
     assert shown.tobytes() != ImageOps.scale(image, 3, Image.Resampling.NEAREST).tobytes()
     for label, score, x1, y1, x2, y2 in rows:
@@ -52,10 +52,10 @@ def test_an_untrained_model_held_to_two_labels_says_those_alone(find, image):
 
 
 def test_threshold_leaves_out_boxes_and_a_view_is_fused(find, gradio, image):
-    labels = "red circle, blue square"
-    rows = find(image, "", labels, [], 0)[1]
-    assert rows and find(image, "", labels, [], 1)[1] == []
-    assert find(image, "", labels, ["mirror"], 0)[1] != rows
+    only = "red circle, blue square"
+    rows = find(image, "", "", [], 0, only)[1]
+    assert rows and find(image, "", "", [], 1, only)[1] == [] == find(image, "", "zebra", [], 0, only)[1]
+    assert find(image, "", "", ["mirror"], 0, only)[1] != rows
     with pytest.raises(gradio.Error, match="views such as"):
         find(image, "", "", ["upside down"], 0)
 

@@ -112,14 +112,14 @@ def test_what_cannot_be_asked_for_is_named(asked, prompt, labels, told):
         asked[-1].asking(prompt, labels)
 
 
-def test_answers_held_to_labels_keep_the_boxes_of_the_decoding(asked):
+def test_answers_held_to_names_keep_the_boxes_of_the_decoding(asked):
     words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.decoding.boxes=best_iou"]
     free = Detector(asked[1], load_run_config(None, words, trains=False))
-    held = free.asking(labels=["red circle"])
+    held = free.asking(only=["red circle"])
     assert held.model.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
-    assert held.asking("Find all.").model.labels == {"red circle"}
-    freed = held.asking(labels=[])
-    assert freed.model.labels == frozenset() and freed.model.config == free.model.config
+    assert held.asking("Find all.").model.forced == ("red circle",)
+    freed = held.asking(only=[])
+    assert freed.model.forced == () and freed.model.config == free.model.config
 
 
 def test_thin_images_fail_alone_and_are_named(asked):
@@ -157,9 +157,9 @@ def test_room_of_any_image_is_not_that_of_generated_shapes(asked):
     ]
     ten, forty = (detector.model.engine.max_new_tokens - 16 for detector in rooms)
     assert forty == 4 * ten > 4 * 10 * 4
-    held = rooms[0].asking(labels=[" ".join(["cat"] * 30)])  # its objects take as many tokens as their label
+    held = rooms[0].asking(only=[" ".join(["cat"] * 30)])  # its objects take as many tokens as their name
     assert held.model.engine.max_new_tokens > rooms[0].model.engine.max_new_tokens
-    assert held.asking(labels=[]).model.engine.max_new_tokens == rooms[0].model.engine.max_new_tokens
+    assert held.asking(only=[]).model.engine.max_new_tokens == rooms[0].model.engine.max_new_tokens
 
 
 def test_folder_without_a_model_is_named(tmp_path):

@@ -1,4 +1,4 @@
-"""`grammar`, and `predict --grammar` and `--label`: what is printed, what a server is sent, what cannot be asked."""
+"""`grammar`, and `predict --grammar`, `--label` and `--only`: what is printed and sent, and what cannot be asked."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 from fakes import chat_reply, served
 from PIL import Image
 
-from coord_trainer.answers.grammar.served import AnswerForm, answer_pattern, lark_grammar, read_tokenizer
+from coord_trainer.answers.grammar.served import AnswerForm, answer_pattern, lark_grammar
 
 ANSWER = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
 
@@ -28,7 +28,7 @@ def coordinate_ids(model):
 
 def test_grammar_is_printed_in_the_ids_of_the_models_tokenizer(run, tiny_model):
     first, last, start = coordinate_ids(tiny_model)
-    code, _, lark = run("grammar", tiny_model, "--label", "cat", "data.markers=obj", "data.max_objects=7")
+    code, _, lark = run("grammar", tiny_model, "--only", "cat", "data.markers=obj", "data.max_objects=7")
     assert code == 0 and "start: object{0,7}" in lark and f"<[{start}]> name x1::0x0" in lark
     assert 'name: "cat"\n' in lark and f"<[{first + 1}-{last}]>" in lark
     code, _, ebnf = run("grammar", tiny_model, "--form", "ebnf", "data.markers=obj")
@@ -44,13 +44,13 @@ def test_server_is_sent_the_grammar_in_its_own_spelling(run, tiny_model, image, 
     (sent,) = requests
     for key in place:
         sent = sent[key]
-    assert '"cat"' in sent and str(coordinate_ids(tiny_model)[0]) in sent
+    assert '"cat"' not in sent and str(coordinate_ids(tiny_model)[0]) in sent
     (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
     assert record["objects"][0]["desc"] == "cat"
 
 
 @pytest.mark.parametrize(
-    ("answer", "outside"), [(ANSWER, False), ("A cat.", True), (ANSWER.replace("cat", "dog"), True)]
+    ("answer", "outside"), [(ANSWER, False), ("A cat.", True), (ANSWER.replace("cat", "dog"), False)]
 )
 def test_answers_that_the_sent_grammar_does_not_allow_are_counted(run, tiny_model, image, tmp_path, answer, outside):
     words = ["predict", tiny_model, image, "--out", tmp_path / "found", "--no-draw", "data.markers=obj"]
@@ -106,9 +106,8 @@ def test_server_gets_room_as_this_process_has(run, tiny_model, image, tmp_path, 
         asked = [tiny_model, image, *words, "--endpoint", url, "--model", "m", "--grammar", "vllm", "--label", label]
         assert run("predict", *asked)[0] == 0
         assert run("predict", image, *words, "--force", "--endpoint", url, "--model", "m")[0] == 0
-    tokens = read_tokenizer(tiny_model).encode(label).ids
     coordinates = 4 if geometry == "box" else 64
-    assert requests[0]["max_tokens"] == 30 * (2 + len(tokens) + coordinates) + 16
+    assert requests[0]["max_tokens"] == 30 * (2 + 12 + coordinates) + 16  # a label that is kept limits no answer
     assert requests[1]["max_tokens"] >= 30 * (2 + 12 + coordinates)
 
 
@@ -116,7 +115,9 @@ def test_server_gets_room_as_this_process_has(run, tiny_model, image, tmp_path, 
     ("words", "told"),
     [
         (["{model}", "--grammar", "vllm"], "evaluation.decoding.grammar=markers decodes under one"),
-        (["{model}", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--label", "cat"], "--label: a server"),
+        (["{model}", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--only", "cat"], "only: a server states"),
+        (["{model}", "--only", "cat", "data.style=json"], "answers in JSON do not contain the probability"),
+        (["{model}", "--only", "cat", "custom.coord_tokens.enabled=false"], "answers in plain numbers"),
         (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--grammar", "vllm"], "give its folder as MODEL"),
     ],
 )
@@ -155,13 +156,13 @@ def test_model_that_no_grammar_fits_is_named_in_one_line(run, tiny_model, plain,
         assert code == 2 and f"{folder}: " in error and told in error and "Traceback" not in error
 
 
-def test_labels_hold_the_model_in_this_process(run, tiny_model, image, tmp_path):
+def test_only_holds_the_model_in_this_process(run, tiny_model, image, tmp_path):
     words = ["data.markers=obj", "evaluation.max_new_tokens=16", "--no-draw", "--out", tmp_path / "found"]
-    assert run("predict", tiny_model, image, *words, "--label", "red circle", "--label", "blue square")[0] == 0
+    assert run("predict", tiny_model, image, *words, "--only", "red circle", "--only", "blue square")[0] == 0
     (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
     assert {o["desc"] for o in record["objects"]} <= {"red circle", "blue square"} and record["objects"]
     code, error, _ = run("predict", tiny_model, image, *words)
-    assert code == 2 and "labels" in error  # other settings than those of the answers in that folder
+    assert code == 2 and "only" in error  # other settings than those of the answers in that folder
 
 
 @pytest.mark.slow

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from PIL import Image
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.problems import check_description
 from coord_eval.labelling import one_line
 from coord_trainer.answers.finish import Finish, ScoreThreshold, read_options
@@ -60,9 +62,9 @@ class AnsweringModel:
     Attributes:
         engine: generates the answers
         config: prompt, markers, decoding and limits
-        labels: the only labels allowed in answers; empty for no limit
-        free: `config` as it is without a limit on labels
-        names: labels of the images, which the view `classes` asks for if `labels` is empty
+        labels: the labels of the boxes that are kept; empty for all
+        only: names that answers are held to, so that each object has one of them; empty for no such limit
+        names: labels of the images, which the view `classes` asks for unless `only` names others
         calibration: the map of scores to probabilities, None without one
         threshold: the least score of a box
         uncalibrated: why a model that was calibrated has no calibration here; empty if it has, or never was
@@ -72,7 +74,7 @@ class AnsweringModel:
     engine: Engine
     config: RunConfig
     labels: frozenset[str] = frozenset()
-    free: RunConfig | None = None
+    only: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
     calibration: Calibration | None = None
     threshold: ScoreThreshold = field(default_factory=ScoreThreshold)
@@ -86,6 +88,7 @@ class AnsweringModel:
         config: RunConfig | None = None,
         names: Sequence[str] = (),
         labels: Sequence[str] = (),
+        only: Sequence[str] = (),
         *,
         calibrated: bool = True,
     ) -> AnsweringModel:
@@ -103,27 +106,41 @@ class AnsweringModel:
         from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.model.checkpoint import open_checkpoint
 
-        allowed = frozenset(check_labels(labels))
+        kept, forced = frozenset(check_labels(labels)), frozenset(check_labels(only))
         loaded = open_checkpoint(folder, resolved)
         check_speed(resolved, loaded.family)
         engine = LocalEngine(str(folder), loaded, resolved, 0)
         card = read_card(folder)
         names = tuple(names) or (card.names if card is not None else ())
-        loaded_model = cls(engine, resolved, names=names, folder=folder)._with(resolved, allowed)
+        loaded_model = cls(engine, resolved, kept, names=names, folder=folder)._with(resolved, forced)
         return loaded_model.calibrated_as(folder) if calibrated else loaded_model
 
-    def _with(self, free: RunConfig, allowed: frozenset[str]) -> AnsweringModel:
-        """Return a detector with the same weights, another configuration and other allowed labels."""
-        config = _limit_to_names(free) if allowed else free
+    def _with(self, config: RunConfig, only: frozenset[str]) -> AnsweringModel:
+        """Return a detector with the same weights, another configuration and other names that answers are held to."""
+        if only:
+            _check_forcing(config)
         # Without that grammar answers must not depend on whether annotations or a folder name the images.
         held = config.evaluation.decoding[0].grammar == "names"
-        names = (allowed or frozenset(self.names)) if held else frozenset()
+        named = only or (frozenset(self.names) if held else frozenset())
+        trained = named | frozenset(self.trained_names) if held else named
         tokenizer = self.engine.checkpoint.processor.tokenizer
-        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
-        engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
-        detector = replace(self, engine=engine, config=config, labels=allowed, free=free)
+        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, named, of_run=False)
+        forced = named if only or trained != named else frozenset()
+        engine = replace(self.engine, config=config, names=trained, only=forced, max_new_tokens=limit)
+        detector = replace(self, engine=engine, config=config, only=only)
         check_views(config.evaluation.views, detector.finish.question)
         return detector
+
+    @property
+    def trained_names(self) -> tuple[str, ...]:
+        """The names of the training by the model's card; empty if it states none, as of an open vocabulary."""
+        card = read_card(self.folder) if self.folder is not None else None
+        return card.names if card is not None else ()
+
+    @property
+    def forced(self) -> tuple[str, ...]:
+        """The names that answers are held to, fewer than the model would choose among; sorted."""
+        return tuple(sorted(getattr(self.engine, "only", ())))
 
     def calibrated_as(self, folder: Path) -> AnsweringModel:
         """Return the detector with the calibration that the card in a checkpoint's folder has for its views.
@@ -133,10 +150,10 @@ class AnsweringModel:
         """
         card = read_card(folder)
         section = self.config.evaluation
-        calibration = card and card.calibration_of(section.decoding[0], section.views, folder)
+        calibration = card and card.calibration_of(section.decoding[0], section.views, folder, self.forced)
         lacks = ""
         if card and card.calibrations and calibration is None:
-            wanted = calibration_key(section.decoding[0], section.views)
+            wanted = calibration_key(section.decoding[0], section.views, self.forced)
             lacks = f"scores are not calibrated: calibrated is {', '.join(card.calibrations)}, not {wanted}"
         return replace(self, calibration=calibration, uncalibrated=lacks)
 
@@ -148,10 +165,18 @@ class AnsweringModel:
     def finish(self) -> Finish:
         """What becomes of the boxes of an answer."""
         data, section = self.config.data, self.config.evaluation
-        labels = self.labels or self.names
+        asked = self.only or self.names or self.labels
         limit = getattr(self.engine, "max_pixels", None) or data.max_pixels
-        question = Question(data.prompt, data.class_prompt, tuple(sorted(labels)), data.geometry, limit)
-        return Finish(section.views, question, self.calibration, self.threshold, section.decoding[0].boxes)
+        question = Question(data.prompt, data.class_prompt, tuple(sorted(asked)), data.geometry, limit)
+        return Finish(
+            section.views,
+            question,
+            self.calibration,
+            self.threshold,
+            section.decoding[0].boxes,
+            labels=self.labels,
+            forced=self.forced,
+        )
 
     def answers(self, images: Sequence[Image.Image], at_once: int | None = None) -> list[dict[str, Any]]:
         """Return the answers to upright RGB images and to their views.
@@ -181,33 +206,58 @@ class AnsweringModel:
 
     def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> ImageDetections:
         """Return the objects of an answered record of predictions.jsonl; `image` is kept for drawing."""
-        return read_objects(record, image, self.labels, self.finish, **self.reading)
+        return read_objects(record, image, self.finish, **self.reading)
 
     def asking(
-        self, prompt: str | None = None, labels: Sequence[str] | None = None, views: Sequence[str] | None = None
+        self,
+        prompt: str | None = None,
+        labels: Sequence[str] | None = None,
+        views: Sequence[str] | None = None,
+        only: Sequence[str] | None = None,
     ) -> AnsweringModel:
-        """Return the model with another prompt, other labels or other views; None keeps those that it has.
+        """Return the model with another prompt, labels, views or names to be held to; None keeps those that it has.
 
-        Views come with their calibration; an empty list of labels removes the limit.
+        Views and names come with their calibration; an empty list of labels or names removes the limit.
 
         Raises:
-            InputError: if prompt or labels of a served model are to change, or prompt, labels or views are invalid
+            InputError: if prompt or names of a served model are to change, or prompt, labels, views or names are
+                invalid
         """
         from coord_trainer.answers.local import LocalEngine
 
         is_local = isinstance(self.engine, LocalEngine)
-        if not is_local and (prompt, labels) != (None, None):
-            raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
-        free = self.free or self.config
+        if not is_local and (prompt, only) != (None, None):
+            raise InputError("asking: a model behind an endpoint keeps its prompt, and takes no only; set up another")
+        free = self.config
         values = free.model_dump(mode="json")
         values["data"]["prompt"] = free.data.prompt if prompt is None else prompt
         values["evaluation"]["views"] = list(free.evaluation.views if views is None else views)
         if (prompt, views) != (None, None):
             free = check_run_config(values, "asking", trains=False)
-        allowed = self.labels if labels is None else frozenset(check_labels(labels))
-        asking = self._with(free, allowed) if is_local else replace(self, config=free)
+        kept = self.labels if labels is None else frozenset(check_labels(labels))
+        forced = self.only if only is None else frozenset(check_labels(only))
+        asking = replace(self, labels=kept)
+        asking = asking._with(free, forced) if is_local else replace(asking, config=free)
         check_views(asking.config.evaluation.views, asking.finish.question)
-        return asking if views is None or self.folder is None else asking.calibrated_as(self.folder)
+        same = (views, only) == (None, None)
+        return asking if same or self.folder is None else asking.calibrated_as(self.folder)
+
+    def unknown_names(self) -> list[str]:
+        """Return a sentence for each label or name that is asked for and was none of the training, with the nearest.
+
+        Nothing is said of a model whose card states no names.
+        """
+        if not (known := self.trained_names):
+            return []
+        by_letters = {name.casefold(): name for name in known}
+        said = []
+        for name in sorted((self.labels | self.only) - set(known)):
+            (near,) = get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.0)
+            said.append(
+                f"{name!r} is none of the {counted(len(known), 'name')} that the model was trained on; the nearest is "
+                f"{by_letters[near]!r}"
+            )
+        return said
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -231,8 +281,14 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(labels)))
 
 
-def _limit_to_names(config: RunConfig) -> RunConfig:
-    if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped after decoding
-        return config
-    held = config.evaluation.decoding[0].model_copy(update={"grammar": "names"})
-    return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"decoding": (held,)})})
+def _check_forcing(config: RunConfig) -> None:
+    """Raise `InputError` if names cannot be forced on answers, or their probability would not be in the scores."""
+    if not config.custom.coord_tokens.enabled:
+        raise InputError(
+            "only: the model answers in plain numbers, which no grammar holds to names; labels filters its boxes"
+        )
+    if config.data.style == "json":
+        raise InputError(
+            "only: the scores of answers in JSON do not contain the probability of a name, so that absent objects "
+            "would score like present ones; labels filters its boxes"
+        )

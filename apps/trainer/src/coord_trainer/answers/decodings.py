@@ -20,6 +20,7 @@ from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import all_ranks_done, is_first
+from coord_trainer.model.card import read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 
 _ANSWER_SETTINGS = {
@@ -54,8 +55,9 @@ def predict_images(
     opened = open_checkpoint(checkpoint, config)
     check_speed(config, opened.family)
     limit = config.evaluation.max_new_tokens or token_limit(config, opened.processor.tokenizer, images.words)
+    trained = card.names if (card := read_card(checkpoint)) is not None else ()
     detectors = {
-        decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint))
+        decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint), trained)
         .calibrated_as(checkpoint)
         .with_threshold(**(threshold or {}))
         for decoding in config.evaluation.decoding
@@ -99,13 +101,23 @@ def depends_on(
 
 
 def detector_of(
-    opened: LoadedCheckpoint, config: RunConfig, images: ImageSet, decoding: Decoding, limit: int, name: str = ""
+    opened: LoadedCheckpoint,
+    config: RunConfig,
+    images: ImageSet,
+    decoding: Decoding,
+    limit: int,
+    name: str = "",
+    trained: Sequence[str] = (),
 ) -> AnsweringModel:
-    """Return what answers a set with one decoding; its classes or words are the labels that views ask for."""
+    """Return what answers a set with one decoding; its classes or words are the labels that views ask for.
+
+    Where the decoding holds answers to fewer names than the `trained` ones, each has its probability among all of them.
+    """
     section = config.evaluation.model_copy(update={"decoding": (decoding,)})
     config = config.model_copy(update={"evaluation": section})
-    names = images.words if decoding.grammar == "names" else frozenset()
-    engine = LocalEngine(name, opened, config, limit, names)
+    words = frozenset(images.words) if decoding.grammar == "names" else frozenset[str]()
+    names = words | set(trained) if words else words
+    engine = LocalEngine(name, opened, config, limit, names, words if names != words else frozenset())
     return AnsweringModel(engine, config, names=tuple(images.classes or images.words))
 
 

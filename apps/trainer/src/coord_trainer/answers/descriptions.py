@@ -7,16 +7,23 @@ from typing import Any
 
 
 def description_fields(
-    tokens: Sequence[Any], log_p: Sequence[float], markers: Sequence[Any], coordinates: Container[Any]
+    tokens: Sequence[Any],
+    log_p: Sequence[float],
+    markers: Sequence[Any],
+    coordinates: Container[Any],
+    log_end: Sequence[float] | None = None,
 ) -> dict[str, list[Any]]:
     """Return the fields of a prediction on the description after each start marker, even of malformed objects.
 
-    All tokens are ids or all are texts.
+    All tokens are ids or all are texts. `log_end` has the log-probability at each place that a name ends there, which
+    counts as part of a name that was forced: a longer one may begin with it.
     """
     found: list[list[float]] = []
     is_open = False
-    for token, value in zip(tokens, log_p, strict=False):
+    for place, (token, value) in enumerate(zip(tokens, log_p, strict=False)):
         if token in markers or token in coordinates:
+            if is_open and found[-1] and log_end is not None:
+                found[-1][-1] += log_end[place]
             is_open = token == markers[0]
             found += [[]] if is_open else []
         elif is_open:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ Where a view misleads a model, as the mirror image misleads one that has memoris
 has come after those of the image; with equal weights they would be among them.
 """
 _BY_VIEW = ("boxes", "merged", "duplicate", "alone", "dropped")
-_IN_ALL = ("boxes", "objects", "cut", "joined", "names_a_side", "below_threshold", "uncalibrated")
+_IN_ALL = ("boxes", "objects", "cut", "joined", "names_a_side", "other_label", "below_threshold", "uncalibrated")
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Finish:
         calibration: the map of scores to probabilities; None without one
         threshold: the least score
         boxes: how the boxes of answers are computed, which a calibration is for
+        labels: the labels of the boxes that are kept; empty for all
+        forced: names that answers are held to, which a calibration is for
     """
 
     views: tuple[str, ...] = ()
@@ -85,21 +88,23 @@ class Finish:
     calibration: Calibration | None = None
     threshold: ScoreThreshold = ScoreThreshold()
     boxes: str = "tokens"
+    labels: frozenset[str] = frozenset()
+    forced: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
         """Whether boxes may differ from those of the answer."""
-        return bool(self.views or self.calibration or self.threshold.value)
+        return bool(self.views or self.calibration or self.threshold.value or self.labels)
 
     def objects(
-        self, record: Mapping[str, Any], labels: Collection[str] = (), **options: Any
+        self, record: Mapping[str, Any], **options: Any
     ) -> tuple[list[ScoredObject], dict[str, int], dict[str, Any]]:
         """Return the objects of a record, the pieces of its answers that were dropped, and what was fused.
 
-        The record has the answers to views under `views`. Objects with other labels than `labels`, if any,
-        are dropped as `other_label`; `options` are arguments of `coord_eval.scored_objects`.
+        The record has the answers to views under `views`. `options` are arguments of `coord_eval.scored_objects`.
+        Labels are filtered last, so that those that are kept have the boxes and scores that they have without it.
         """
-        read = self._read(record, labels, options)
+        read = self._read(record, options)
         seen = self._in_image(record, read)
         objects, by_view = self._fused(seen)
         kept, changed = self._kept(objects, all(view.has_source for view in read))
@@ -108,21 +113,17 @@ class Finish:
             counts += by_view.pop("")
         else:
             counts.update(boxes=len(objects), objects=len(objects))
-        dropped = sum((view.dropped for view in read), Counter())
+        dropped = sum((view.dropped for view in read), Counter({"other_label": counts["other_label"]}))
         summary = {name: counts[name] for name in _IN_ALL if counts[name] or name in ("boxes", "objects")}
         return kept, dict(dropped), {"views": {word: dict(row) for word, row in by_view.items()}, **summary}
 
-    def _read(self, record: Mapping[str, Any], labels: Collection[str], options: Mapping[str, Any]) -> list[_Read]:
+    def _read(self, record: Mapping[str, Any], options: Mapping[str, Any]) -> list[_Read]:
         """Return the objects of the image and of each of its views, where the view has them."""
         answers = record.get(VIEWS_KEY, ())
         read = []
         for answer in ({**record, VIEWS_KEY: ()}, *({**record, **answer, "tile": None} for answer in answers)):
             found, pieces, has_source = self._scored(answer, options)
-            kept = [item for item in found if not labels or item.desc in labels]
-            dropped = Counter(pieces)
-            if others := len(found) - len(kept):
-                dropped["other_label"] += others
-            read.append(_Read(kept, dropped, has_source))
+            read.append(_Read(found, Counter(pieces), has_source))
         return read
 
     def _in_image(self, record: Mapping[str, Any], read: Sequence[_Read]) -> _Seen:
@@ -172,14 +173,16 @@ class Finish:
         return [item._replace(score=min(item.score, 1.0)) for item in fused.objects], by_view
 
     def _kept(self, objects: list[ScoredObject], has_source: bool) -> tuple[list[ScoredObject], Counter[str]]:
-        """Return the objects with calibrated scores of at least the threshold, and the counts of the others."""
+        """Return the objects with the labels, and calibrated scores of at least the threshold; counts the others."""
         counts: Counter[str] = Counter()
         if self.calibration is not None and has_source:
             objects = self.calibration.apply(objects)
         elif self.calibration is not None:
             counts["uncalibrated"] += len(objects)
-        kept = [item for item in objects if item.score >= self.threshold.value]
-        counts["below_threshold"] += len(objects) - len(kept)
+        named = [item for item in objects if not self.labels or item.desc in self.labels]
+        counts["other_label"] += len(objects) - len(named)
+        kept = [item for item in named if item.score >= self.threshold.value]
+        counts["below_threshold"] += len(named) - len(kept)
         return kept, counts
 
     def _scored(self, answer: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, Any, bool]:
@@ -206,6 +209,7 @@ class Finish:
                 by_view.setdefault(word, Counter()).update(values)
         record: dict[str, Any] = {
             "views": list(self.views),
+            "labels": sorted(self.labels),
             "fusion": {"views": {word: dict(values) for word, values in by_view.items()}, **total} if counts else {},
             "calibrated": self.calibration is not None,
         }
@@ -234,8 +238,11 @@ class Finish:
         if self.calibration is None:
             words = [f"evaluation.decoding.boxes={self.boxes}"] * (self.boxes != "tokens")
             words += [f"--views {','.join(self.views)}"] if self.views else []
+            words += [f"--only {shlex.quote(label)}" for label in self.forced]
+            forced = ", and those of names that answers are held to need a map of their own" if self.forced else ""
+            kind = " for these boxes" if words else ""
             raise InputError(
-                f"{name}: the model's scores are not calibrated{' for these boxes' if words else ''}, so that no "
+                f"{name}: the model's scores are not calibrated{kind}{forced}, so that no "
                 f"{name} can be promised; calibrate it first: "
                 f"{' '.join(['uv run apps/trainer calibrate MODEL ANNOTATIONS', *words])}"
             )

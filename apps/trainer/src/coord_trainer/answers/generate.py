@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.prompt import prompt_tokens
-from coord_trainer.model.token_statistics import StepRecorder
+from coord_trainer.model.token_statistics import StepRecorder, Unforced
 
 
 @torch.inference_mode()
@@ -30,8 +30,9 @@ def answer_images(
     data: DataSection,
     decoding: Decoding,
     max_new_tokens: int,
-    names: set[str] | None = None,
+    names: Set[str] | None = None,
     *,
+    only: Set[str] = frozenset(),
     prompt: str | None = None,
     pixels: float = 1.0,
     speed: str = "plain",
@@ -39,9 +40,10 @@ def answer_images(
     """Generate answers to upright RGB images; returns text, finish reason and probabilities of each.
 
     For each coordinate token the records also hold `coord_spread` and `coord_mass`, the total probability of
-    all coordinate tokens (see `StepRecorder`). `names` are the only allowed descriptions, if the decoding
-    limits them; `prompt` is asked in place of that of `data`; `pixels` is a factor of the processor's limits
-    on the size of an image.
+    all coordinate tokens (see `StepRecorder`). `names` are the only allowed descriptions, if the decoding limits them.
+    `only` forces descriptions: each object has one of them, and the probability of its name is that among all that the
+    decoding allows without them. `prompt` is asked in place of that of `data`; `pixels` is a factor of the processor's
+    limits on the size of an image.
 
     Raises:
         InputError: the decoding limits names and there are none, or the model cannot be decoded with this speed.
@@ -54,12 +56,15 @@ def answer_images(
     markers = marker_ids(data, tokenizer)
     inputs = prompt_inputs(checkpoint, list(images), prompt or data.prompt, pixels)
     prompt_length = inputs["input_ids"].shape[1]
-    grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names)
+    shared = (prompt_length, max_new_tokens)
+    grammar, unforced = grammar_of(tokenizer, data, decoding.grammar, *shared, names), None
+    if only:
+        grammar, unforced = grammar_of(tokenizer, data, "names", *shared, only), Unforced(grammar)
     if speed != "plain" or has_fixed_shapes(checkpoint):
-        found = decode_fast(checkpoint, inputs, data, max_new_tokens, grammar, names, speed)
+        found = decode_fast(checkpoint, inputs, data, max_new_tokens, grammar, only or names, speed, unforced)
         pairs = zip(found.answers, found.statistics, strict=True)
-        return [answer_record(checkpoint, ids, statistics, markers) for ids, statistics in pairs]
-    recorder = StepRecorder(checkpoint.vocab, grammar)
+        return [answer_record(checkpoint, ids, statistics, markers, bool(only)) for ids, statistics in pairs]
+    recorder = StepRecorder(checkpoint.vocab, grammar, unforced)
     ids_BT = checkpoint.model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
@@ -70,7 +75,7 @@ def answer_images(
         logits_processor=LogitsProcessorList([recorder]),
     )
     pairs = zip(ids_BT[:, prompt_length:].tolist(), recorder.read(), strict=True)
-    return [answer_record(checkpoint, ids, statistics, markers) for ids, statistics in pairs]
+    return [answer_record(checkpoint, ids, statistics, markers, bool(only)) for ids, statistics in pairs]
 
 
 def grammar_of(
@@ -79,7 +84,7 @@ def grammar_of(
     grammar: str,
     prompt_length: int,
     max_new_tokens: int,
-    names: set[str] | None = None,
+    names: Set[str] | None = None,
 ) -> LogitsProcessor | None:
     """Return the logits processor of a batch that keeps answers to a grammar; None for the grammar `none`."""
     if grammar == "none":
@@ -110,8 +115,12 @@ def answer_record(
     ids: Sequence[int],
     statistics: dict[str, list[Any]],
     marker_ids: tuple[int, ...] | None,
+    forced: bool = False,
 ) -> dict[str, Any]:
-    """Return text, finish reason, and the statistics of `StepRecorder` of each coordinate and description."""
+    """Return text, finish reason, and the statistics of `StepRecorder` of each coordinate and description.
+
+    The probability of a `forced` description is also that of its end.
+    """
     tokenizer = checkpoint.processor.tokenizer
     stopped = tokenizer.eos_token_id in ids
     ids = list(ids[: ids.index(tokenizer.eos_token_id)]) if stopped else list(ids)
@@ -132,5 +141,9 @@ def answer_record(
     ):
         record[key] = [statistics[name][position] for position in sides]
     if marker_ids is not None:
-        record |= description_fields(ids, statistics["log_p"], marker_ids, checkpoint.vocab.ids)
+        log_p, log_ends = statistics["log_p"], None
+        if forced:
+            pairs = zip(ids, log_p, statistics["log_coord"], strict=False)
+            log_ends = [of_any if token in checkpoint.vocab.ids else own for token, own, of_any in pairs]
+        record |= description_fields(ids, log_p, marker_ids, checkpoint.vocab.ids, log_ends)
     return record

@@ -23,6 +23,9 @@ class LocalEngine:
     config: RunConfig
     max_new_tokens: int
     names: frozenset[str] = frozenset()
+    """All names of the grammar `names`."""
+    only: frozenset[str] = frozenset()
+    """Names that answers are held to."""
     concurrency: int = 0
 
     @property
@@ -35,7 +38,7 @@ class LocalEngine:
     ) -> list[dict[str, Any]]:
         """Generate the answers to all images as one batch."""
         decoding = self.config.evaluation.decoding[0]
-        names = set(self.names) if decoding.grammar == "names" else None
+        names = self.names if decoding.grammar == "names" else None
         try:
             return answer_images(
                 self.checkpoint,
@@ -44,6 +47,7 @@ class LocalEngine:
                 decoding,
                 self.max_new_tokens,
                 names,
+                only=self.only,
                 prompt=prompt,
                 pixels=pixels,
                 speed=self.config.evaluation.speed,

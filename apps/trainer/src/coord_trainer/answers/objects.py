@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import count
@@ -262,20 +262,15 @@ def needed(module: str) -> Any:
 
 
 def read_objects(
-    record: Mapping[str, Any],
-    image: Image.Image | None = None,
-    labels: Collection[str] = (),
-    finish: Finish | None = None,
-    **options: Any,
+    record: Mapping[str, Any], image: Image.Image | None = None, finish: Finish | None = None, **options: Any
 ) -> ImageDetections:
     """Return the objects of a record of predictions.jsonl, as generated bins if it has no distributions.
 
-    Objects with other labels than `labels`, if any, are dropped as `other_label`. `finish` says how views are
-    fused, and scores calibrated and compared with a threshold; `options` are arguments of
-    `coord_eval.scored_objects`.
+    `finish` says how views are fused, scores calibrated, and boxes filtered by label and threshold; `options` are
+    arguments of `coord_eval.scored_objects`.
     """
     finish = finish or Finish()
-    scored, dropped, fused = finish.objects(record, labels, **options)
+    scored, dropped, fused = finish.objects(record, **options)
     width, height = record["width"], record["height"]
     geometry = options.get("geometry", "box")
     boxes = to_pixels(np.array([o.box for o in scored]).reshape(-1, 4), (width, height) * 2, 1).tolist()

@@ -111,7 +111,7 @@ def predict(
     from coord_trainer.answers.answering_model import check_labels
     from coord_trainer.checkpoints import locate_model
 
-    request = replace(request, labels=check_labels(request.labels))
+    request = replace(request, labels=check_labels(request.labels), only=check_labels(request.only))
     if not served:
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
@@ -128,6 +128,9 @@ def calibrate(
     overrides: Overrides = None,
     *,
     images: Annotated[Path | None, typer.Option(help="The folder of the images of the annotations.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="A name that answers are held to, as in `predict`.")
+    ] = None,
     config: ConfigFile = None,
     views: Views = None,
     strict: Strict = False,
@@ -135,7 +138,8 @@ def calibrate(
     """Fit a map from scores to the probability of an IoU above .5, and write it into the model's coordexp.json.
 
     `predict`, `evaluate`, `demo` and `Detector` then give such probabilities, and take --precision and --recall. Scores
-    of fused views have a map of their own: name the same --views. 50 images are enough for one map of all classes.
+    of fused views, and of names that answers are held to, have a map of their own: name the same --views and --only.
+    50 images are enough for one map of all classes.
 
     Example: uv run apps/trainer calibrate runs/a val.json --images val --views mirror
     """
@@ -145,7 +149,7 @@ def calibrate(
     load_libraries()
     from coord_trainer.answers.detect.calibrate import calibrate_model, calibration_lines
 
-    calibration = calibrate_model(model, annotations, images, resolved, strict)
+    calibration = calibrate_model(model, annotations, images, resolved, strict, only or ())
     for line in calibration_lines(calibration) if calibration is not None else ():
         say(line)
     say(f"written into the {CARD_FILE} of {model}")
@@ -158,12 +162,15 @@ def grammar(
         Literal["lark", "ebnf"],
         typer.Option(help="lark for llguidance (vLLM's guidance backend), ebnf for xgrammar (SGLang)."),
     ] = "lark",
-    label: Annotated[list[str] | None, typer.Option(help="An allowed label; any if none is named.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", "--label", help="A name that answers are held to; any if none is named."),
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Print the grammar that constrains a server to well-formed answers, in the ids of the model's tokenizer.
 
-    Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
+    Example: uv run apps/trainer grammar exported --form lark --only cat --only dog > answers.lark
     """
     from coord_trainer.answers.answering_model import check_labels
     from coord_trainer.answers.detect.arguments import read_settings
@@ -174,7 +181,7 @@ def grammar(
     folder = locate_model(model)
     resolved = read_settings(None, overrides or [], endpoint=True)
     written = lark_grammar if form == "lark" else ebnf_grammar
-    print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
+    print(written(answer_form(folder, as_trained(resolved, folder), check_labels(only or ()))), end="")
 
 
 @app.command()

@@ -132,9 +132,11 @@ class ModelCard(_Part):
         """Write coordexp.json to a checkpoint's folder, atomically."""
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")
 
-    def calibration_of(self, decoding: Decoding, views: Sequence[str], folder: Path) -> Calibration | None:
-        """Return the calibration for a decoding and views; an `InputError` if it is of other weights."""
-        if (found := self.calibrations.get(calibration_key(decoding, views))) is None:
+    def calibration_of(
+        self, decoding: Decoding, views: Sequence[str], folder: Path, only: Sequence[str] = ()
+    ) -> Calibration | None:
+        """Return the calibration for a decoding, views and forced names; an `InputError` if it is of other weights."""
+        if (found := self.calibrations.get(calibration_key(decoding, views, only))) is None:
             return None
         record = read_json(folder / _EXPORT) if (folder / _EXPORT).is_file() else {}
         merged = [entry.get("adapter", {}).get("weights") for entry in record.get("history", ())[-1:]]
@@ -192,14 +194,16 @@ def memorised_note(folder: Path | None) -> list[str]:
     return [MEMORISED] if card is not None and card.scored == "train" else []
 
 
-def calibration_key(decoding: Decoding, views: Sequence[str]) -> str:
-    """Return the key of a calibration: how boxes are read, and the views that are fused.
+def calibration_key(decoding: Decoding, views: Sequence[str], only: Sequence[str] = ()) -> str:
+    """Return the key of a calibration: how boxes are read, the views that are fused, and the names that are forced.
 
     Example:
         >>> calibration_key(Decoding(grammar="markers", boxes="best_iou"), ["mirror", "classes"])
         'best_iou classes mirror'
+        >>> calibration_key(Decoding(), [], ["red circle"])
+        'tokens only=red circle'
     """
-    return " ".join((decoding.boxes, *sorted(views)))
+    return " ".join((decoding.boxes, *sorted(views), *(f"only={name}" for name in sorted(only))))
 
 
 def installed_version(name: str) -> str | None:

@@ -7,13 +7,19 @@ Shapes: B tokens that are generated at once, V vocabulary, Q quantiles.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import LogitsProcessor
 
 from coord_codec import CoordVocab
 from coord_trainer.model.coordinates import coordinate_statistics
+
+
+class Unforced(NamedTuple):
+    """The grammar, None for none, by which tokens are scored if another one forces them."""
+
+    grammar: Any = None
 
 
 class StepRecorder(LogitsProcessor):
@@ -24,22 +30,26 @@ class StepRecorder(LogitsProcessor):
     Args:
         vocab: the coordinate tokens; None records `log_p` alone
         grammar: applied first; `log_p` is then normalised over the tokens that it allows
+        unforced: `log_p` is normalised over the tokens that this one allows, in place of `grammar`
 
     Attributes:
         steps: of each step the statistics by name, see `token_statistics`
     """
 
-    def __init__(self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None) -> None:
+    def __init__(self, vocab: CoordVocab | None, grammar: Any = None, unforced: Unforced | None = None) -> None:
         self._vocab = vocab
-        self._grammar = grammar
+        self._grammar, self._unforced = grammar, unforced
         self.steps: list[dict[str, torch.Tensor]] = []
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Record the step and return the logits [B, V] whose argmax is the next token."""
         raw_BV = scores.float()
-        logits_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
+        logits_BV = scored_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
         next_B = logits_BV.argmax(dim=1)
-        self.steps.append(token_statistics(raw_BV, logits_BV, next_B, self._vocab))
+        if self._unforced is not None:
+            (without,) = self._unforced
+            scored_BV = raw_BV if without is None else without(input_ids, raw_BV)
+        self.steps.append(token_statistics(raw_BV, scored_BV, next_B, self._vocab, self._unforced is not None))
         return scores if self._grammar is None else logits_BV
 
     def read(self) -> list[dict[str, list[Any]]]:
@@ -61,11 +71,12 @@ class StepRecorder(LogitsProcessor):
 
 
 def token_statistics(
-    raw_BV: torch.Tensor, scored_BV: torch.Tensor, token_B: torch.Tensor, vocab: CoordVocab | None
+    raw_BV: torch.Tensor, scored_BV: torch.Tensor, token_B: torch.Tensor, vocab: CoordVocab | None, ends: bool = False
 ) -> dict[str, torch.Tensor]:
     """Return the statistics of generated tokens by name: [B], quantiles [B, Q].
 
-    `log_p` is the log-probability of the token by `scored_BV`. Those of a coordinate are in [0, 1] and of the
+    `log_p` is the log-probability of the token by `scored_BV`; with `ends` `log_coord` is that of any coordinate token,
+    which ends a name where no marker does. The others of a coordinate are in [0, 1] and of the
     softmax over the coordinate tokens alone: `expected`, `spread` and `quantiles`; `mass` is the probability
     of all of these by `raw_BV`, before the grammar. Where it is small, the model would have generated another
     kind of token.
@@ -73,6 +84,9 @@ def token_statistics(
     found = {"log_p": scored_BV.gather(1, token_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1)}
     if vocab is None:
         return found
+    if ends:
+        coord_BK = scored_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
+        found["log_coord"] = coord_BK.logsumexp(dim=1) - scored_BV.logsumexp(dim=1)
     return found | coordinate_statistics(raw_BV, vocab)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from coord_trainer.console import is_first, say
 from coord_trainer.model.card import as_trained, calibration_key, read_card
 
 if TYPE_CHECKING:
+    from coord_codec import Instance
     from coord_eval import Calibration
 
 
@@ -38,9 +39,11 @@ class Seen:
 
 
 def calibrate_model(
-    model: Path, annotations: Path, images: Path | None, config: RunConfig, strict: bool
+    model: Path, annotations: Path, images: Path | None, config: RunConfig, strict: bool, only: Sequence[str] = ()
 ) -> Calibration | None:
     """Answer annotated images, and fit the calibration of their scores into the model's card, on the first rank.
+
+    With `only` answers are held to these names, and objects of others do not count.
 
     Raises:
         InputError: if the model has no card, images were trained on, or there are too few images or boxes
@@ -55,7 +58,11 @@ def calibrate_model(
     refuse_trained_images(sources, trained_images(folder))
 
     # Answers, with scores as they are: kept beside the card until the calibration is written.
-    detector = AnsweringModel.load(model, config, sources.labels, calibrated=False)
+    detector = AnsweringModel.load(model, config, sources.labels, only=only, calibrated=False)
+    for note in detector.unknown_names():
+        if strict:
+            raise InputError(f"{note} (--strict is on)")
+        say(f"note: {note}")
     stamps = {source.name: file_stamp(source.path) for source in sources.images}
     file = replace(begin(folder / "calibration.jsonl", session_settings(detector)), stamps=stamps)
     records, _ = answer_into(file, detector, sources.images, config.evaluation.batch_size)
@@ -67,12 +74,20 @@ def calibrate_model(
         say(f"  {counted(len(failed), 'image')} cannot be answered; the first, {first}")
     from coord_eval import fit_calibration, score
 
+    if only:
+        truth = replace(truth, instances=tuple(_with_names(instance, detector.only) for instance in truth.instances))
     evaluation = score(truth, records, diagnose=False, **detector.reading)
     section = detector.config.evaluation
     rests_on = {"annotations": annotations.name, "decoding": section.decoding[0].name, "views": list(section.views)}
+    rests_on |= {"only": list(detector.forced)} if detector.forced else {}
     calibration = fit_calibration(evaluation, rests_on=rests_on)
-    write_calibration(folder, calibration_key(section.decoding[0], section.views), calibration)
+    write_calibration(folder, calibration_key(section.decoding[0], section.views, detector.forced), calibration)
     return calibration
+
+
+def _with_names(instance: Instance, names: Collection[str]) -> Instance:
+    """Return an image with those of its objects that have one of some names."""
+    return instance.model_copy(update={"objects": [item for item in instance.objects if item.desc in names]})
 
 
 def write_calibration(folder: Path, key: str, calibration: Calibration) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.image_sources import Sources, find_sources
+from coord_trainer.answers.detect.image_sources import Sources, find_sources, is_annotation_file
 from coord_trainer.answers.detect.outcome import report_answers
 from coord_trainer.answers.detect.session import Answered, answer_sources, session_settings
 from coord_trainer.answers.served.request import Request
@@ -42,9 +42,15 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
             "timeout": request.timeout or 300.0,
         }
         named = request.served_name
-        detector = open_served(urls, named, request.model, config, request.labels, sources.labels, **served)
+        detector = open_served(
+            urls, named, request.model, config, request.labels, sources.labels, only=request.only, **served
+        )
     else:
         detector = _local(request, config, sources)
+    for note in detector.unknown_names():
+        if request.strict:
+            raise InputError(f"{note} (--strict is on)")
+        say(f"note: {note}")
     detector = detector.with_threshold(**request.threshold)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
@@ -59,7 +65,9 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
 
 def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
     images = Path(_fetched(request.images)) if request.images is not None else None
-    sources = find_sources([_fetched(word) for word in request.sources], images, geometry, request.strict)
+    # Of images alone --strict is about the names that are asked for.
+    named = bool(request.labels or request.only) and not any(map(is_annotation_file, request.sources))
+    sources = find_sources([_fetched(word) for word in request.sources], images, geometry, request.strict and not named)
     return sources.first(config.evaluation.limit)
 
 
@@ -75,8 +83,4 @@ def _fetched(named: str) -> str:
 def _local(request: Request, config: RunConfig, sources: Sources) -> AnsweringModel:
     if request.model is None:
         raise InputError("expected a model and images: predict MODEL SRC... --out DIR")
-    detector = AnsweringModel.load(request.model, config, sources.labels, request.labels)
-    requested, used = config.evaluation.decoding[0], detector.config.evaluation.decoding[0]
-    if "decoding" in config.evaluation.model_fields_set and requested != used:
-        say(f"evaluation.decoding: {used.name} restricts answers to the labels; {requested.name} would not")
-    return detector
+    return AnsweringModel.load(request.model, config, sources.labels, request.labels, request.only)

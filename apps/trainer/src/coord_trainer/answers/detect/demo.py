@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.pages import safe
 from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.detect.detector import Detector
@@ -26,18 +27,25 @@ def build_demo(detector: Detector) -> Any:
         ) from None
 
     def find(
-        image: Any, prompt: str, labels: str, views: list[str] | None = None, least: float | None = None
+        image: Any, prompt: str, labels: str, views: list[str] | None = None, least: float | None = None, only: str = ""
     ) -> tuple[Any, list[list[Any]], str]:
         if image is None:
             raise _error("Drop an image first.")
-        allowed = [label for label in map(str.strip, (labels or "").split(",")) if label]
         try:
-            asked = detector.asking((prompt or "").strip() or None, allowed)
+            asked = detector.asking((prompt or "").strip() or None, _listed(labels), _listed(only))
             detections = asked.predict(image, views=views, min_score=least)
         except InputError as error:
             raise _error(str(error)) from None
         rows = [[item.label, round(item.score, 3), *(round(side, 1) for side in item.box)] for item in detections]
+        notes = asked.model.unknown_names()
+        if others := detections.dropped.get("other_label"):
+            notes.append(f"{counted(others, 'box', 'boxes')} with other labels left out")
+        for note in notes:
+            gr.Info(note)
         return detections.drawn(1600), rows, detections.text
+
+    def _listed(words: str) -> list[str]:
+        return [word for word in map(str.strip, (words or "").split(",")) if word]
 
     def _error(message: str) -> Exception:
         return gr.Error(message, print_exception=False)  # shown on the page only, since it is the visitor's mistake
@@ -51,7 +59,10 @@ def build_demo(detector: Detector) -> Any:
             with gr.Column():
                 image = gr.Image(type="pil", image_mode=None, label="Image")  # unconverted: `open_image` makes it RGB
                 prompt = gr.Textbox(model.config.data.prompt, label="Prompt")
-                labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: all labels are allowed.")
+                labels = gr.Textbox("", label="Labels, separated by commas", info="Boxes with others are left out.")
+                only = gr.Textbox(
+                    "", label="Only, separated by commas", info="Every object is called by one of these names."
+                )
                 views = gr.CheckboxGroup(
                     offered,
                     value=list(model.config.evaluation.views),
@@ -65,7 +76,7 @@ def build_demo(detector: Detector) -> Any:
                 drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False, buttons=buttons)
                 table = gr.Dataframe(headers=["label", "score", "x1", "y1", "x2", "y2"], label="Objects, in pixels")
                 text = gr.Textbox(label="Answer", lines=4)
-        button.click(find, [image, prompt, labels, views, least], [drawn, table, text], api_name="find")
+        button.click(find, [image, prompt, labels, views, least, only], [drawn, table, text], api_name="find")
     return page
 
 

@@ -51,6 +51,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
         names: Sequence[str] = (),
         labels: Sequence[str] = (),
         *,
+        only: Sequence[str] = (),
         settings: Sequence[str] = (),
         views: str | Sequence[str] = (),
         min_score: float | None = None,
@@ -72,7 +73,9 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
                 disk, or an export; or the URL of an OpenAI-compatible server, or several of the same model
             config: settings of the answers; those that are not set are the checkpoint's (`coordexp.json`)
             names: class names, for a decoding that limits answers to them; those of the training if none are given
-            labels: the only labels allowed in answers; none for no limit
+            labels: the labels of the boxes that are kept, with the scores that they have among all; none for all
+            only: names that answers are held to: each object is called by one of them, also where the image shows
+                others, and its score contains the probability of that name without this limit
             settings: words such as `evaluation.decoding.grammar=markers`, in place of `config`
             views: further views of each image, such as `mirror`, in place of those of the configuration
             min_score: boxes with a lower score are left out
@@ -110,13 +113,16 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
                 raise InputError(f"{urls[0]}: name the model as the server calls it: Detector(URL, name=NAME)")
             place = Path(folder) if folder is not None else None
             served = {"grammar": grammar, "concurrency": concurrency, "timeout": timeout, "calibrated": calibrated}
-            ready = open_served(urls, name, place, config, labels, names, **served)
+            ready = open_served(urls, name, place, config, labels, names, only=only, **served)
         else:
             for argument, value in (("name", name), ("folder", folder), ("grammar", grammar)):
                 if value is not None:
                     raise InputError(f"{argument}: it is about a server, and {model} is none; give its URL first")
-            ready = AnsweringModel.load(model, config, names, labels, calibrated=calibrated)
+            ready = AnsweringModel.load(model, config, names, labels, only, calibrated=calibrated)
         self.model = ready.with_threshold(min_score=min_score, precision=precision, recall=recall)
+        if not isinstance(model, AnsweringModel):
+            for note in ready.unknown_names():
+                say(f"note: {note}")
         card = read_card(ready.folder) if ready.folder is not None else None
         names = sorted(names) if isinstance(names, set | frozenset) else names
         self._ids = ClassIds(names or (card.names if card is not None else ready.names))
@@ -146,6 +152,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
         min_score: float | None = None,
         precision: float | None = None,
         recall: float | None = None,
+        labels: Sequence[str] | None = None,
         views: str | Sequence[str] | None = None,
         batch: int = 8,
         progress: bool = True,
@@ -160,6 +167,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             min_score: boxes with a lower score are left out, in place of the detector's threshold
             precision: the precision of the boxes that are kept, of a calibrated model
             recall: their recall, likewise
+            labels: the labels of the boxes that are kept, in place of the detector's; an empty list keeps all
             views: further views, such as `mirror`, in place of the detector's
             batch: number of images that are answered together
             progress: whether a bar shows the progress of several images
@@ -174,7 +182,12 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             TypeError: if there is no such argument
         """
         refuse_arguments("predict()", guessed)
-        model = self.model if views is None else self.model.asking(views=_words(views))
+        model = self.model
+        if views is not None or labels is not None:
+            model = model.asking(labels=labels, views=None if views is None else _words(views))
+        if labels is not None:
+            for note in model.unknown_names():
+                say(f"note: {note}")
         model = model.with_threshold(min_score=min_score, precision=precision, recall=recall)
         if is_one(images):
             (found,) = self._answer(model, [images], 0)
@@ -187,17 +200,20 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
         items = list(_expanded([images] if isinstance(images, str | Path) else images))
         return Results(len(items), self._answered(model, iter(items), len(items), size, progress))
 
-    def asking(self, prompt: str | None = None, labels: Sequence[str] | None = None) -> Detector:
-        """Return a detector with the same weights and class ids, and another prompt or other labels.
+    def asking(
+        self, prompt: str | None = None, labels: Sequence[str] | None = None, only: Sequence[str] | None = None
+    ) -> Detector:
+        """Return a detector with the same weights and class ids, and another prompt, labels or names to be held to.
 
         Args:
             prompt: the user's message; None keeps the present one
-            labels: the only labels allowed in answers; an empty list removes the limit, None keeps it
+            labels: the labels of the boxes that are kept; an empty list keeps all, None those of now
+            only: names that answers are held to; an empty list removes the limit, None keeps it
 
         Raises:
-            InputError: if the model is served, or prompt or labels are invalid
+            InputError: if prompt or names of a served model are to change, or prompt, labels or names are invalid
         """
-        other = Detector(self.model.asking(prompt, labels))
+        other = Detector(self.model.asking(prompt, labels, only=only))
         other._ids = self._ids
         return other
 
@@ -265,6 +281,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             "servers": ", ".join(getattr(model.engine, "urls", ())),
             "names": f"{len(self.names)} ({shown})" if self.names else "not stated by the checkpoint",
             "labels": ", ".join(sorted(model.labels)),
+            "only": ", ".join(model.forced),
             "prompt": model.config.data.prompt,
             "decoding": section.decoding[0].name,
             "views": ", ".join(section.views),

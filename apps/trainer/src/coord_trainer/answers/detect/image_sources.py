@@ -59,7 +59,7 @@ def find_sources(
     Raises:
         InputError: if an argument matches nothing, or no image is found
     """
-    if any(_is_annotation_file(word) for word in words):
+    if any(is_annotation_file(word) for word in words):
         if len(words) > 1:
             raise InputError(f"{' '.join(words)}: name one file of annotations alone, or images alone")
         return _from_annotations(Path(words[0]), images, geometry, strict)
@@ -115,7 +115,8 @@ def is_session(folder: Path) -> bool:
     return isinstance(session, dict) and session.keys() >= _SESSION_KEYS
 
 
-def _is_annotation_file(word: str) -> bool:
+def is_annotation_file(word: str) -> bool:
+    """Return whether an argument names annotations."""
     return Path(word).suffix.lower() in (".json", ".jsonl", ".csv")
 
 

@@ -44,10 +44,11 @@ def report_answers(request: Request, detector: AnsweringModel, sources: Sources,
     if sources.truth is not None and not is_scored:
         say("the annotations hold no objects: there is nothing to score")
     if is_scored:
-        if detector.labels and (others := sorted(set(sources.labels) - detector.labels)):
+        wanted, option = (detector.labels, "--label") if detector.labels else (detector.only, "--only")
+        if wanted and (others := sorted(set(sources.labels) - wanted)):
             note = (
                 f"  {counted(len(others), 'label of the annotations is', 'labels of the annotations are')} "
-                "none of --label, so that their objects are missed"
+                f"none of {option}, so that their objects are missed"
             )
             say(f"{note}; the first: {others[0]}")
         _score(detector, sources, answered, {"boxes": "tokens"} if plain == len(good) else {})
@@ -150,6 +151,10 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
         lines += [f"{word}: no image needed a view of its own" for word in unused]
     if fusion.get("joined"):
         lines.append(f"{fusion['joined']:,} of {fusion['cut']:,} boxes that a tile's edge cuts were joined with others")
+    if fusion.get("other_label"):
+        lines.append(
+            f"{counted(fusion['other_label'], 'box', 'boxes')} with other labels than those of --label left out"
+        )
     if fusion.get("names_a_side"):
         lines.append(f"{fusion['names_a_side']:,} boxes of the mirror image are left out: their labels name a side")
     if fusion.get("uncalibrated"):
@@ -158,11 +163,15 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
         lines.append(f"scores are calibrated on {rests_on['images']:,} images with {rests_on['boxes']:,} boxes")
     if threshold := record.get("threshold"):
         line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
+        labels = record.get("labels")
         if expected := threshold.get("expected"):
-            line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
+            of_all = ", of all labels together" if labels else ""
+            line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}{of_all}"
             line += f" ({expected['note']})" if expected.get("note") else ""
         lines.append(line)
         for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
+            if labels and label not in labels:
+                continue
             lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")
     return lines
 
@@ -173,7 +182,7 @@ def _report_outside_grammar(request: Request, detector: AnsweringModel, records:
         return
     from coord_trainer.answers.grammar.served import answer_form, answer_pattern
 
-    form = answer_form(locate_model(request.model), detector.config, request.labels)
+    form = answer_form(locate_model(request.model), detector.config, ())
     pattern = answer_pattern(form, detector.config.data.markers)
     complete = [record for record in records if record["finish_reason"] == "stop"]
     outside = [record for record in complete if not pattern.fullmatch(record["text"])]
@@ -195,11 +204,9 @@ def _report_dropped(records: Sequence[Mapping[str, Any]]) -> None:
             f"  {counted(len(unread), 'answer contains', 'answers contain')} text that no format parses; "
             f"the first, {unread[0]['image']}: {start}"
         )
-    excluded, pieces = ("unrecognised", "ignored_label"), Counter[str]()
+    excluded, pieces = ("unrecognised", "ignored_label", "other_label"), Counter[str]()
     for record in records:
         pieces.update({reason: n for reason, n in record.get("dropped", {}).items() if reason not in excluded})
-    if others := pieces.pop("other_label", 0):
-        say(f"  {counted(others, 'box', 'boxes')} with other labels than those of --label left out")
     if pieces:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in pieces.most_common())
         say(f"  {counted(pieces.total(), 'piece of an answer is', 'pieces of answers are')} no box: {reasons}")

@@ -20,7 +20,7 @@ class Request:
     Attributes:
         model: the folder of a model; None if the model of an endpoint has no folder here
         sources: arguments that name images or annotations, which may be addresses
-        strict: whether a bad record of the annotations is an error
+        strict: whether a bad record of the annotations, and a name that is none of the model's, is an error
         threshold: `min_score`, `precision` and `recall`, of which at most one is not None
     """
 
@@ -53,7 +53,15 @@ class Request:
         str, Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
     ] = ""
     labels: Annotated[
-        list[str], Option("--label", help="An allowed label; all others are excluded; may be repeated.")
+        list[str], Option("--label", help="Keep the boxes with this label, and leave out others; may be repeated.")
+    ] = ()
+    only: Annotated[
+        list[str],
+        Option(
+            "--only",
+            help="Hold answers to this name: every object is called so, and its score contains how probable the name "
+            "is without that; may be repeated.",
+        ),
     ] = ()
     grammar: Annotated[
         Literal["vllm", "sglang"] | None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError
-from coord_trainer.answers.answering_model import AnsweringModel
+from coord_trainer.answers.answering_model import AnsweringModel, check_labels
 from coord_trainer.answers.served.endpoint import EndpointEngine, check_key, checked_url
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig
@@ -25,6 +25,7 @@ def open_served(
     labels: Sequence[str] = (),
     names: Sequence[str] = (),
     *,
+    only: Sequence[str] = (),
     grammar: str | None = None,
     concurrency: int = 8,
     timeout: float = 300.0,
@@ -38,6 +39,11 @@ def open_served(
     Raises:
         InputError: if a URL, the folder or settings are invalid
     """
+    if only:
+        raise InputError(
+            "only: a server states probabilities among what its grammar allows, by which absent objects score like "
+            "present ones; answer in this process, or keep the boxes of a label with labels (--label)"
+        )
     urls = tuple(dict.fromkeys(map(checked_url, urls)))
     check_key()
     folder = locate_model(model) if model is not None else None
@@ -65,19 +71,19 @@ def open_served(
         data.prompt,
         card.system if card is not None else system_text(resolved),
         data.markers if data.style == "markers" else None,
-        resolved.evaluation.max_new_tokens or _max_new_tokens(resolved, folder, labels),
+        resolved.evaluation.max_new_tokens or _max_new_tokens(resolved, folder),
         concurrency,
         timeout,
-        constraint=_constraint(grammar, resolved, folder, labels),
+        constraint=_constraint(grammar, resolved, folder),
         chat_template_kwargs=template_settings,
     )
     names = tuple(names) or (card.names if card is not None else ())
-    served = AnsweringModel(engine, resolved, frozenset(labels), names=names, folder=folder)
+    served = AnsweringModel(engine, resolved, frozenset(check_labels(labels)), names=names, folder=folder)
     check_views(resolved.evaluation.views, served.finish.question)
     return served.calibrated_as(folder) if folder is not None and calibrated else served
 
 
-def _max_new_tokens(config: RunConfig, folder: Path | None, labels: Sequence[str]) -> int:
+def _max_new_tokens(config: RunConfig, folder: Path | None) -> int:
     """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
     from coord_trainer.answers.grammar.served import read_tokenizer
     from coord_trainer.answers.token_limit import token_limit, token_limit_without_tokenizer
@@ -88,14 +94,12 @@ def _max_new_tokens(config: RunConfig, folder: Path | None, labels: Sequence[str
         tokenizer = None
     if tokenizer is None:
         return token_limit_without_tokenizer(config)
-    return token_limit(config, tokenizer, labels, of_run=False)
+    return token_limit(config, tokenizer, (), of_run=False)
 
 
-def _constraint(grammar: str | None, config: RunConfig, folder: Path | None, labels: Sequence[str]) -> dict[str, Any]:
+def _constraint(grammar: str | None, config: RunConfig, folder: Path | None) -> dict[str, Any]:
     """Return the request fields that make a server decode under the grammar (see docs/guides/gpu.md)."""
     if grammar is None:
-        if labels:
-            raise InputError("--label: a server restricts labels by a grammar; name the kind of server with --grammar")
         return {}
     if folder is None:
         raise InputError("--grammar: the grammar needs the token ids of the served model; give its folder as MODEL")
@@ -103,4 +107,4 @@ def _constraint(grammar: str | None, config: RunConfig, folder: Path | None, lab
 
     if grammar not in SERVERS:
         raise InputError(f"grammar: expected one of {', '.join(SERVERS)}, found {grammar!r}")
-    return SERVERS[grammar](answer_form(folder, config, labels))
+    return SERVERS[grammar](answer_form(folder, config, ()))

@@ -22,7 +22,7 @@ import torch
 from coord_trainer.answers.grammar.boxes import moved
 from coord_trainer.answers.speed.forced import LONGEST_DRAFT, AnswerPlace, ForcedTokens
 from coord_trainer.answers.speed.passes import Passes
-from coord_trainer.model.token_statistics import read_statistics, token_statistics
+from coord_trainer.model.token_statistics import Unforced, read_statistics, token_statistics
 
 
 class Grammar(Protocol):
@@ -58,12 +58,22 @@ class Decoded:
     passes: int
 
 
-def decode(passes: Passes, inputs: Any, forced: ForcedTokens, rules: Rules, grammar: Grammar | None = None) -> Decoded:
-    """Return the greedy answers to prompts, which are padded on the left; `grammar` restricts them."""
+def decode(
+    passes: Passes,
+    inputs: Any,
+    forced: ForcedTokens,
+    rules: Rules,
+    grammar: Grammar | None = None,
+    unforced: Unforced | None = None,
+) -> Decoded:
+    """Return the greedy answers to prompts, which are padded on the left.
+
+    `grammar` restricts them; they are scored by that of `unforced`, if given.
+    """
     first = forced.draft(AnswerPlace())
     passes.begin(inputs, first, rules.max_new_tokens + LONGEST_DRAFT)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
-    verifier = _Verifier(forced, rules, grammar, len(rows))
+    verifier = _Verifier(forced, rules, grammar, len(rows), unforced)
     present, logits_BWV = rows, passes.logits_BWV
     while True:
         verifier.verify(present, logits_BWV)
@@ -84,8 +94,15 @@ def decode(passes: Passes, inputs: Any, forced: ForcedTokens, rules: Rules, gram
 
 
 class _Verifier:
-    def __init__(self, forced: ForcedTokens, rules: Rules, grammar: Grammar | None, answers: int) -> None:
-        self._forced, self._rules, self._grammar = forced, rules, grammar
+    def __init__(
+        self,
+        forced: ForcedTokens,
+        rules: Rules,
+        grammar: Grammar | None,
+        answers: int,
+        unforced: Unforced | None = None,
+    ) -> None:
+        self._forced, self._rules, self._grammar, self._unforced = forced, rules, grammar, unforced
         self._owners: list[int] = []
         self._recorded: list[dict[str, torch.Tensor]] = []
         self._answers = answers
@@ -118,8 +135,15 @@ class _Verifier:
                     break
         number_N, token_N = moved(taken, logits_BWV.device).T
         raw_NV = raw_NV[number_N].float()
-        scored_NV = _under(None if allowed_NV is None else allowed_NV[number_N], raw_NV)
-        self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
+        if allowed_NV is not None:
+            allowed_NV = allowed_NV[number_N]
+        if self._unforced is not None:
+            (without,), of_taken = self._unforced, [answers[number] for number, _ in taken]
+            allowed_NV = None if without is None else without.allowed(of_taken, raw_NV.shape[1], raw_NV.device)
+        scored_NV = _under(allowed_NV, raw_NV)
+        self._recorded.append(
+            token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab, self._unforced is not None)
+        )
 
     def _extend(self, row: _Row, token: int) -> None:
         self._owners.append(row.number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from coord_codec import InputError
@@ -12,6 +13,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_trainer.model.token_statistics import Unforced
 
 
 def check_speed(config: RunConfig, family: Family | None) -> None:
@@ -37,8 +39,9 @@ def decode_fast(
     data: DataSection,
     max_new_tokens: int,
     grammar: Grammar | None,
-    names: set[str] | None,
+    names: Set[str] | None,
     speed: str,
+    unforced: Unforced | None = None,
 ) -> Decoded:
     """Return the answers to a batch of prompts; see `decode`. `names` are the only descriptions, if given."""
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
@@ -52,4 +55,5 @@ def decode_fast(
         ForcedTokens.none(vocab) if plain else ForcedTokens.for_tokenizer(tokenizer, data, vocab, names),
         Rules(end_id=tokenizer.eos_token_id, max_new_tokens=max_new_tokens),
         grammar,
+        unforced,
     )
