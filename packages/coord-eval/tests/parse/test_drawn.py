@@ -165,7 +165,8 @@ def drawn(draw):
         objects.append((draw.choice(LABELS), box if scale == 1000 else tuple(k / 1000 for k in box)))
     form = draw.choice(FORMS)
     text = draw.choice(INTROS) + form(draw, objects, scale) + draw.choice(OUTROS)
-    thought = f"<think>Maybe a cat at {spelled(draw, (1, 2, 30, 40))}, or {form(draw, [('cat', (1, 2, 30, 40))], 1000)}.</think>"
+    other = [("cat", (1, 2, 30, 40))]
+    thought = f"<think>Maybe a cat at {spelled(draw, other[0][1])}, or {form(draw, other, 1000)}.</think>"
     where = draw.choice(["none", "none", "before", "after", "around"])
     text = {"none": text, "before": thought + text, "after": text + thought, "around": f"{thought}{text}\n{thought}"}[
         where

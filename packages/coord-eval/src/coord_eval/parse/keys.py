@@ -19,8 +19,8 @@ _WORDS: Mapping[Role, str] = {
     # lists of objects and other containers
     "list": "objects detections results annotations items predictions instances data elements output answer image "
     "labels bounding_boxes detected_objects regions characters arguments args parameters params input inputs "
-    "action_inputs function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list found "
-    "found_objects items_found answers json properties response result bbox_list boxes_list detection entities "
+    "action_inputs function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list "
+    "found found_objects items_found answers json properties response result bbox_list boxes_list detection entities "
     "markers words lines keypoints bndbox tool_call action target shapes blocks page pages value path geometry "
     "details info localization"
     f" frames images annotation values {' '.join(sorted(ATTRIBUTES))}",

@@ -424,8 +424,9 @@ class _Object:
                 self._add(name, geometry, values, meaning.row, next(map(_confidence, scores), None))
         if item.words:
             return
-        is_name = self.label is None or (self.label_is_weak and self.name and not self.listed)
-        label = self.name if is_name else self.label
+        label = self.name
+        if self.label is not None and (self.listed or not self.label_is_weak or not self.name):
+            label = self.label
         rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
         shapes = item.shapes("box" if rectangle else kind, requested)
         labels = [label] * len(shapes)
