@@ -48,13 +48,14 @@ class Tool:
     advice: str = ""
     format: AnnotationFormat | None = None
 
-    def fits(self, source: Source) -> bool:
-        """Return whether a file is of the tool."""
+    def fits(self, source: Source) -> int:
+        """Return how many keys of a file identify the tool; 1 for a line, 0 for a file of another."""
         if source.is_dir:
-            return False
+            return 0
         if self.line:
-            return re.match(self.line, source.head.partition("\n")[0].replace('"', "")) is not None
-        return any(keys <= found for keys in self.keys for found in _keys_of(source))
+            return int(re.match(self.line, source.head.partition("\n")[0].replace('"', "")) is not None)
+        found = _keys_of(source)
+        return max((len(keys) for keys in self.keys if any(keys <= own for own in found)), default=0)
 
 
 def _keys_of(source: Source) -> list[frozenset[str]]:
@@ -85,7 +86,7 @@ def _read(
     text = json.dumps(example) + "\n"
     row = AnnotationFormat(name, title, about, {"box": Example({file: text}, file)}, read=fields.read)
     tool = Tool(title, tuple(frozenset(own.split()) for own in keys), format=row)
-    return replace(tool, format=replace(row, recognise=tool.fits))
+    return replace(tool, format=replace(row, recognise=lambda source: bool(tool.fits(source))))
 
 
 _BOX = [20, 10, 60, 40]
@@ -288,7 +289,8 @@ def advice(source: Source) -> str:
         >>> advice(Source(path))
         'JSON of Supervisely, which is not read; export the project from it as COCO, Pascal VOC or YOLO'
     """
-    found = next((tool for tool in TOOLS if tool.fits(source)), None)
+    fitting = {tool.title: fits for tool in TOOLS if (fits := tool.fits(source))}
+    found = next((tool for tool in TOOLS if fitting and tool.title == max(fitting, key=fitting.__getitem__)), None)
     if source.record is not None and {"image", "objects"} <= source.record.keys():
         if isinstance(source.record["objects"], Mapping) and "bbox" in source.record["objects"]:
             return f"records with the objects of Hugging Face's datasets, which are not read; {_INSTANCES}"
