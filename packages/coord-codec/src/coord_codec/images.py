@@ -287,8 +287,8 @@ def _image_of(content: str | os.PathLike[str] | BytesIO) -> Image.Image:
     tags = getattr(image, "tag_v2", {})
     if tags.get(TiffImagePlugin.PLANAR_CONFIGURATION) != 2 or max(tags.get(TiffImagePlugin.BITSPERSAMPLE, (8,))) <= 8:
         return image
-    image.close()
     content = BytesIO(content.getvalue()) if isinstance(content, BytesIO) else content
+    image.close()
     before, TiffImagePlugin.READ_LIBTIFF = TiffImagePlugin.READ_LIBTIFF, True
     try:
         return Image.open(content, formats=_formats())
