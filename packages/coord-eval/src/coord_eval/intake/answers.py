@@ -81,9 +81,16 @@ class AnswerSettings:
         return [name for name in names if name != "grid"]
 
 
-def load_predictions(predictions: PredictionSource) -> Loaded:
-    """Read predictions from a file or from records."""
-    return read_predictions(predictions) if isinstance(predictions, str | Path) else from_records(predictions)
+def load_predictions(predictions: PredictionSource, in_order_of: GroundTruth | None = None) -> Loaded:
+    """Read predictions from a file or from records; answers that name no image are in the order of a ground truth.
+
+    Raises:
+        InputError: naming record and field; or numbers of answers and images differ
+    """
+    order = None if in_order_of is None else in_order_of.ids_in_order
+    if isinstance(predictions, str | Path):
+        return read_predictions(predictions, order)
+    return from_records(predictions, order=order)
 
 
 def parse_all(
@@ -181,6 +188,9 @@ def _names_of(prediction: Prediction) -> frozenset[str]:
     return frozenset({str(prediction.image_id), name, PurePath(name).name, PurePath(name).stem})
 
 
+_KEYS_LISTED = 5
+
+
 def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> list[str]:
     """Return notes on objects that name an image, boxes that are turned or stand for nothing, and empty answers."""
     reasons = Counter(drop.reason for answer in answers for drop in answer.dropped)
@@ -200,6 +210,9 @@ def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Predictio
         (zeros, "box", "boxes", "of four zeros counted as no object"),
     ]
     notes = [f"{counted(count, one, several)} {what}" for count, one, several, what in found if count]
+    if keys := Counter(key for answer in answers for key in answer.label_keys):
+        below = ", ".join(f"{key!r} ({counted(count, 'answer')})" for key, count in keys.most_common(_KEYS_LISTED))
+        notes.append(f"labels are read below {below}, the only further text of each record of a list")
     if predictions and not any(prediction.text.strip() for prediction in predictions):
         empty = counted(len(predictions), "answer is an empty text", "answers are empty texts")
         notes.append(f"{'the' if len(predictions) == 1 else 'all'} {empty}: {_instead(predictions)}")
