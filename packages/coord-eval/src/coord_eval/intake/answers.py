@@ -189,6 +189,9 @@ def _names_of(prediction: Prediction) -> frozenset[str]:
     return frozenset({str(prediction.image_id), name, PurePath(name).name, PurePath(name).stem})
 
 
+_KEYS_LISTED = 5
+
+
 def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> list[str]:
     """Return notes on objects that name an image, boxes that are turned or stand for nothing, and empty answers."""
     reasons = Counter(drop.reason for answer in answers for drop in answer.dropped)
@@ -208,6 +211,9 @@ def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Predictio
         (zeros, "box", "boxes", "of four zeros counted as no object"),
     ]
     notes = [f"{counted(count, one, several)} {what}" for count, one, several, what in found if count]
+    if keys := Counter(key for answer in answers for key in answer.label_keys):
+        below = ", ".join(f"{key!r} ({counted(count, 'answer')})" for key, count in keys.most_common(_KEYS_LISTED))
+        notes.append(f"labels are read below {below}, the only further text of each record of a list")
     if predictions and not any(prediction.text.strip() for prediction in predictions):
         empty = counted(len(predictions), "answer is an empty text", "answers are empty texts")
         notes.append(f"{'the' if len(predictions) == 1 else 'all'} {empty}: {_instead(predictions)}")

@@ -16,7 +16,7 @@ from coord_eval.parse.answer import Answer, Drop, ParsedObject, Status
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
-from coord_eval.parse.json_format import JsonParser
+from coord_eval.parse.json_format import ROWS, JsonParser
 from coord_eval.parse.keys import Keys
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.plain_answers import plain_answer
@@ -348,7 +348,9 @@ def _candidates(text: str, begin: int, end: int) -> list[str]:
     formats = []
     for name, row in FORMATS.items():
         if row.keys or row.reader:
-            if name == "json" and (has("{") or (has("[") and _EMPTY_LIST.search(text, begin, end))):
+            if name == "json" and (
+                has("{") or (has("[") and (_EMPTY_LIST.search(text, begin, end) or ROWS.search(text, begin, end)))
+            ):
                 formats.append(name)
         elif row.markers:
             if has(row.markers.tokens[0]) or has(row.markers.tokens[-2]):
