@@ -155,8 +155,16 @@ def findings() -> str:
     return rows_of(["script", "seen with", "what it shows"], rows)
 
 
+def writers() -> str:
+    """Return who wrote a file of boxes, and how each counts pixels."""
+    from coord_data.formats.writers import writer_table
+
+    return writer_table()
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "annotation-formats": annotation_formats,
+    "writers": writers,
     "geometries": geometries,
     "answer-formats": answer_formats,
     "rewards": rewards,

@@ -70,6 +70,12 @@ def test_run_without_times_or_ap_has_what_it_has():
     assert training_curves({"a": [[]]}, TITLES).curves == {}
 
 
+def test_time_after_the_last_timed_line_goes_on_at_its_rate():
+    lines = [*log((1, 2), rate=1.0), *log((4,), rate=3.0), {"step": 6, "eval_AP": 0.9}]
+    (row, *_) = training_curves({"a": [lines]}, TITLES).reached["a"]
+    assert (row.steps, row.seconds) == ([6], [1 + 1 + 2 * 3 + 2 * 3])
+
+
 def test_values_that_are_no_numbers_are_left_out():
     lines = [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 3.0}]
     assert training_curves({"a": [lines]}, TITLES).curves["total"]["a"].steps == [2]

@@ -54,6 +54,9 @@ _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
 _SIXTH = "labels with a sixth number, which is not read"
 _TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
+_SUPERVISELY = frozenset(("colors", "train_labels"))
+"""Keys of the data_config.yaml that Supervisely writes."""
+_CUT_CENTRES = "boxes by Supervisely, whose centres are cut off to whole pixels, moved where they were"
 _EMPTY = "images without a label file, taken as images without objects"
 
 
@@ -94,6 +97,8 @@ def read(source: Source, images: Path | None) -> Reading:
         images_read = _without_angles(images_read)
         images_read = _without_tracks(images_read, source.path)
         _refuse_poses(images_read, source.path)
+    if any(read_data_file(source.file(path)).keys() >= _SUPERVISELY for path in _yamls(source)):
+        images_read = _recentred(images_read, root)
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
 
 
@@ -366,6 +371,30 @@ def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:
         return _centred(stated._replace(outlines=(), as_box=(), notes=(_TRACKED,)), stated.outlines[0][:4])
 
     return [image._replace(objects=list(map(box, image.objects))) for image in images]
+
+
+def _recentred(images: Sequence[RawImage], root: Path) -> list[RawImage]:
+    """Return the images with the boxes of Supervisely, whose centres are cut off to whole pixels, where they are."""
+    from coord_data.looking.image_file import ImageFolder  # which loads NumPy
+
+    folder = ImageFolder(root)
+
+    def moved(stated: RawObject, size: tuple[int, int]) -> RawObject:
+        if stated.fault or stated.outlines or len(stated.corners_xyxy) != 4:
+            return stated
+        x1, y1, x2, y2 = stated.corners_xyxy
+        # The centre of an even number of pixels lies a pixel before that of their edges, of an odd one half a pixel.
+        dx, dy = (
+            (1 - round(extent * side) % 2 / 2) / side for extent, side in zip((x2 - x1, y2 - y1), size, strict=True)
+        )
+        return stated._replace(corners_xyxy=(x1 + dx, y1 + dy, x2 + dx, y2 + dy), notes=(*stated.notes, _CUT_CENTRES))
+
+    sizes = (folder.size(image.name) if image.objects and image.name else None for image in images)
+    pairs = zip(images, sizes, strict=True)
+    return [
+        image if size is None else image._replace(objects=[moved(stated, size) for stated in image.objects])
+        for image, size in pairs
+    ]
 
 
 def _centred(stated: RawObject, numbers: list[float]) -> RawObject:

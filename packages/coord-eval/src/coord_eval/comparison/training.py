@@ -66,7 +66,7 @@ class Reached:
         if not steps:
             return "not reached"
         text = f"step {np.mean(steps):.0f}"
-        if len(self.steps) > 1:
+        if min(steps) < max(steps):
             text += f" ({min(steps)} to {max(steps)})"
         seconds = [second for second in self.seconds if second is not None]
         text += f", {np.mean(seconds):.0f} s" if len(seconds) == len(steps) else ""
@@ -93,9 +93,9 @@ class TrainingCurves:
     def lines(self) -> Iterator[str]:
         """Yield the steps to reach shares of the best AP, and the notes."""
         if self.best_ap is not None:
-            yield f"while training, shares of the best AP of {self.best_ap:.3f} were reached at"
+            yield f"while training, shares of the best AP of {self.best_ap:.3f} were reached at these steps"
             for run, rows in self.reached.items():
-                yield f"  {run}: " + "; ".join(f"{100 * row.share:.0f} % at {row}" for row in rows)
+                yield f"  {run}: " + "; ".join(f"{100 * row.share:.0f} %: {row}" for row in rows)
         yield from self.notes
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,10 +189,12 @@ class _Seed:
         return cls(values, times, step, repeated)
 
     def seconds(self, step: int) -> float | None:
-        """Return the time until a step; None where no line at or after it states one."""
-        if self.times is None or step > self.times[0][-1]:
+        """Return the time until a step, after the last timed line at its rate; None without times."""
+        if self.times is None:
             return None
-        return float(np.interp(step, *self.times))
+        steps_P, seconds_P = self.times
+        rate = (seconds_P[-1] - seconds_P[-2]) / (steps_P[-1] - steps_P[-2])
+        return float(np.interp(step, steps_P, seconds_P) + max(step - steps_P[-1], 0) * rate)
 
 
 def _curve(seeds: Sequence[_Seed], key: str) -> Curve | None:
@@ -238,7 +240,7 @@ def _notes(runs: Mapping[str, Sequence[_Seed]]) -> Iterator[str]:
 
 def _drawn(title: str, by_run: Mapping[str, Curve]) -> str:
     timed = {name: curve for name, curve in by_run.items() if None not in curve.seconds}
-    with chart(title, panels=2 if timed else 1, width=420, height=240) as drawn:
+    with chart(title, panels=2 if timed else 1, width=280, height=210) as drawn:
         for place, (name, curve) in enumerate(by_run.items()):
             colour = PALETTE[place % len(PALETTE)]
             sides = [(drawn.panels[0], curve.steps)]
