@@ -7,12 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.records import prediction_records
+from coord_detect.detection.image_sources import annotated_sources
+from coord_detect.environment import set_environment
 from coord_eval import fit_calibration, score
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.image_sources import annotated_sources
-from coord_trainer.answers.records import prediction_records
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.environment import set_environment
 
 THREE = ("red circle", "blue square", "green triangle")
 WAYS = [("none", ()), ("markers", ()), ("names", ()), ("none", THREE), ("none", THREE[:1])]

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from coord_codec.vocab import marker_family
+from coord_detect.answers.generate import prompt_inputs
+from coord_detect.speed.passes import followed_by
 from coord_trainer import Detector
-from coord_trainer.answers.generate import prompt_inputs
-from coord_trainer.answers.speed.passes import followed_by
 from coord_trainer.config.run_config import load_run_config
 
 

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from coord_codec import CoordVocab, InputError, Instance
-from coord_trainer.answers.summary import shape_line
+from coord_detect.answers.summary import shape_line
+from coord_detect.model.card import read_card
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection, ShapesConfig
@@ -17,7 +18,7 @@ from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.load import load_data, load_scored
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.data.targets import TargetWriter
-from coord_trainer.model.card import make_card, read_card
+from coord_trainer.model.card import make_card
 
 VOCAB = CoordVocab(first_id=100)
 TRIANGLE = {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.1, 0.5]}

@@ -10,8 +10,9 @@ from PIL import Image
 
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
+from coord_detect.model.card import read_card
 from coord_trainer import Detector
-from coord_trainer.model.card import make_card, read_card
+from coord_trainer.model.card import make_card
 
 SIZE = (40, 20)
 PIXELS = [BOX[0] * 40, BOX[1] * 20, BOX[2] * 40, BOX[3] * 20]

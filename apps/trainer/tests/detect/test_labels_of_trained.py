@@ -9,9 +9,9 @@ import pytest
 from first_run import first_run
 
 from coord_codec import InputError
+from coord_detect.detection.calibrate import calibrate_model
+from coord_detect.model.checkpoints import locate_model
 from coord_trainer import Detector
-from coord_trainer.answers.detect.calibrate import calibrate_model
-from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_set, keep
 

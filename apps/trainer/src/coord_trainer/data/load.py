@@ -14,15 +14,15 @@ from coord_codec.coco.shapes import in_place_of
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import read_json, write_text
 from coord_data.reading.image_set import ImageSet, load_annotated
+from coord_detect.console import say
+from coord_detect.families.registry import FAMILIES
 from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import refers_to_sides
 from coord_trainer.data.shapes import draw_set, keep
-from coord_trainer.families.registry import FAMILIES
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
