@@ -280,7 +280,7 @@ def expressions(
 ) -> None:
     """Score answers to referring expressions as RefCOCO does.
 
-    Acc@.5 is the share of phrases whose box (--which) has an IoU of at least .5 with the box of the phrase. Each line of
+    Acc@.5 is the share of phrases whose box (--which) has an IoU of at least .5 with that of the phrase. Each line of
     the predictions is the answer to the same line of the ground truth. The file in --out is expressions.json.
     """
     from coord_eval.cli.summaries import expression_lines
