@@ -54,6 +54,7 @@ class AnswerSettings:
             bounding boxes of shapes, and `shapes` has the scores of the shapes themselves
         ignored_labels: labels that name no object, such as the `noise` of a model trained with noise objects; objects
             with such a label are dropped and counted
+        need_labels: whether a box beside words that name nothing for certain is a drop; else it has no label
 
     Raises:
         InputError: for an unknown value
@@ -65,6 +66,7 @@ class AnswerSettings:
     grid: CoordGrid = CoordGrid()
     geometry: str | Geometry = "box"
     ignored_labels: str | Sequence[str] = ()
+    need_labels: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
@@ -149,6 +151,7 @@ def parse_all(
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=kind,
+            need_labels=options.need_labels,
             aspect=None if size else own[0] / own[1] if own else math.nan,
         )
         answer = without_points(with_prompt_label(answer, prediction.label), kind)
