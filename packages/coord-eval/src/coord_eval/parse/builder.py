@@ -121,6 +121,7 @@ class AnswerBuilder:
     repeats: int = 0
     label_keys: list[str] = field(default_factory=list)
     ones: bool = False
+    need_labels: bool = True
     numbers_read: bool = False
     read_scale: UnitScale | None = None
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)

@@ -241,7 +241,9 @@ class LineParser:
                     self.builder.drop("no_coordinates", *span)
             elif record.loose and sum(len(item.values) for item in record.fields) == 2:
                 self.builder.drop("unrecognised", *span)
-            elif record.label.refused and (count > 1 or record.loose or self._says_more(record)):
+            elif record.label.refused and (
+                (count > 1 and self.builder.need_labels) or record.loose or self._says_more(record)
+            ):
                 self.builder.drop("unread_label", *span)
             else:
                 self._emit_record(record, is_whole)

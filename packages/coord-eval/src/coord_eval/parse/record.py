@@ -389,7 +389,7 @@ class _Object:
         boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
             return False
-        if self.label is None and self.is_unsure:  # {"a": "cat", "b": [1, 2, 3, 4]}
+        if self.label is None and self.is_unsure and builder.need_labels:  # {"a": "cat", "b": [1, 2, 3, 4]}
             self._drop("ambiguous")
             return True
         last = None
