@@ -257,7 +257,6 @@ REFUSED = (
     _refused("prompts of TRL", _ANSWERS, "prompt completion"),
     _refused("LLaMA-Factory's alpaca form", _ANSWERS, "instruction output"),
     _refused("questions and answers", _ANSWERS, "question answer", "question answers"),
-    _refused("queries and responses of ms-swift 2", _ANSWERS, "query response"),
     _refused("boxes and labels in two lists", _INSTANCES, "labels boxes", "labels bboxes", "boxes classes"),
 )
 """The tools whose files are refused by their name."""
