@@ -382,12 +382,13 @@ def _recentred(images: Sequence[RawImage], root: Path) -> list[RawImage]:
     def moved(stated: RawObject, size: tuple[int, int]) -> RawObject:
         if stated.fault or stated.outlines or len(stated.corners_xyxy) != 4:
             return stated
-        x1, y1, x2, y2 = stated.corners_xyxy
-        # The centre of an even number of pixels lies a pixel before that of their edges, of an odd one half a pixel.
-        dx, dy = (
-            (1 - round(extent * side) % 2 / 2) / side for extent, side in zip((x2 - x1, y2 - y1), size, strict=True)
+        x1, y1, x2, y2 = (
+            round(value * 2 * side) / 2 for value, side in zip(stated.corners_xyxy, size * 2, strict=True)
         )
-        return stated._replace(corners_xyxy=(x1 + dx, y1 + dy, x2 + dx, y2 + dy), notes=(*stated.notes, _CUT_CENTRES))
+        # The centre of an even number of pixels lies a pixel before that of their edges, of an odd one half a pixel.
+        dx, dy = (1 - extent % 2 / 2 for extent in (x2 - x1, y2 - y1))
+        moved = ((x1 + dx) / size[0], (y1 + dy) / size[1], (x2 + dx) / size[0], (y2 + dy) / size[1])
+        return stated._replace(corners_xyxy=moved, notes=(*stated.notes, _CUT_CENTRES))
 
     sizes = (folder.size(image.name) if image.objects and image.name else None for image in images)
     pairs = zip(images, sizes, strict=True)
