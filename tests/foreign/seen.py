@@ -396,8 +396,8 @@ ROWS = (
     Row("dtlpy", "VOC: pixels cut off, from 0", "read from 0, by its elements", _read_as_given("dtlpy_voc")),
     Row(
         "supervisely",
-        "one box, three others: VOC from 0 with the last pixel, COCO a pixel too small beside its whole area, YOLO with "
-        "the centre cut off to whole pixels",
+        "one box, three others: VOC from 0 with the last pixel, COCO a pixel too small beside its whole area, YOLO "
+        "with the centre cut off to whole pixels",
         "read as the box, by its elements, areas and keys",
         _supervisely,
     ),
