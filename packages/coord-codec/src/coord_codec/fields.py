@@ -113,7 +113,20 @@ _MODES: Mapping[float, tuple[str, str]] = {
 }
 """Numbers of `bbox_mode` as Detectron2 defines them."""
 NOT_READ = "objects with the field {}, which is not read and changes nothing"
+CONFIDENCES = frozenset(("score", "scores", "confidence", "conf", "prob"))
+"""Names of a field with a detector's confidence."""
+NO_CONFIDENCE = "objects whose score is empty or 1, which is not read and changes nothing"
 DELETED = "objects that their file marks as deleted, left out"
+
+
+def is_no_confidence(name: Any, value: Any) -> bool:
+    """Return whether a field is called as a confidence and states none: it is empty or 1, as people's boxes have it.
+
+    Example:
+        >>> [is_no_confidence("score", value) for value in (None, "", 1, "1.0", 0.5)]
+        [True, True, True, True, False]
+    """
+    return str(name).lower() in CONFIDENCES and str(value).strip().lower() in ("none", "null", "nan", "", "1", "1.0")
 
 
 def _key(name: str) -> str:
@@ -455,7 +468,7 @@ def _is_second(value: Any) -> bool:
 def not_read(record: Mapping[Any, Any], read: Collection[str]) -> list[str]:
     """Return a note for each field that a reader does not read, and that changes nothing."""
     return [
-        NOT_READ.format(name)
-        for name in record
+        NO_CONFIDENCE if is_no_confidence(name, value) else NOT_READ.format(name)
+        for name, value in record.items()
         if name not in read and meaning_of(name) not in ("turn", "shape", "unit", "deleted")
     ]

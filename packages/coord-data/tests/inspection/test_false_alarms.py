@@ -210,6 +210,8 @@ def coco_of(folder, **more):
         ({}, None),
         ({"categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}]}, "same_names"),
         ({"box": {"score": 0.9}}, "predictions"),
+        ({"box": {"score": None}}, None),
+        ({"box": {"score": 1.0}}, None),
         ({"box": {"iscrowd": 0}}, None),
     ],
 )
@@ -223,14 +225,17 @@ def test_prepare_tells_what_the_annotations_alone_show(tmp_path, caplog, more, c
     assert set(told) <= set(summary["told"])
 
 
-@pytest.mark.parametrize("column", ["score", "confidence"])
-def test_table_of_predictions_is_named(tmp_path, caplog, column):
+@pytest.mark.parametrize(
+    ("column", "score", "told"),
+    [("score", "0.{}", True), ("confidence", "0.{}", True), ("score", "", False), ("conf", "1", False)],
+)
+def test_table_of_predictions_is_named(tmp_path, caplog, column, score, told):
     caplog.set_level("INFO")
     coco_of(tmp_path)
-    rows = "".join(f"a.png,{8 * k},8,40,40,cat,0.{k}\n" for k in (1, 2, 3))
+    rows = "".join(f"a.png,{8 * k},8,40,40,cat,{score.format(k)}\n" for k in (1, 2, 3))
     (tmp_path / "a.csv").write_text(f"filename,xmin,ymin,xmax,ymax,class,{column}\n{rows}")
     prepare([tmp_path / "a.csv"], tmp_path / "out", ReadingRules())
-    assert any(line.startswith("warning: predictions: ") for line in caplog.messages)
+    assert any(line.startswith("warning: predictions: ") for line in caplog.messages) is told
 
 
 def test_class_numbers_that_are_shifted_are_told_by_prepare(tmp_path, caplog):

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.coco.rows import PHRASE_KEYS
-from coord_codec.fields import DELETED, Order, check_places, is_deleted, largest_turn, meaning_of
+from coord_codec.fields import DELETED, Order, check_places, is_deleted, is_no_confidence, largest_turn, meaning_of
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
@@ -175,7 +175,7 @@ def read(source: Source, images: Path | None) -> Reading:
         RawImage.found(image_file, of_image[0].where, partial(_image, of_image, box, columns.size))
         for image_file, of_image in rows_by_image.items()
     )
-    return Reading(raw_images, root, _notes(source.path, columns, unit))
+    return Reading(raw_images, root, _notes(source.path, columns, unit, rows))
 
 
 class _Row(NamedTuple):
@@ -221,13 +221,16 @@ def _image(of_image: list[_Row], box: Callable[[_Row], RawObject], size: tuple[s
     return image._replace(objects=list(map(box, present)), notes=notes)
 
 
-def _notes(path: Path, columns: _Columns, unit: Unit) -> tuple[str, ...]:
+def _notes(path: Path, columns: _Columns, unit: Unit, rows: Sequence[_Row]) -> tuple[str, ...]:
     """Return notes on the unit of the numbers and on columns that are not read."""
     notes = [f"numbers are read as {'fractions of the image' if unit == 'fractions' else 'pixels'}"]
     if labels := [name for name in _LABEL if name in columns.places and name not in (columns.label, columns.image)]:
         notes.append(f"descriptions are read from the column {columns.label}, not from {', '.join(labels)}")
-    if unread := [name for name in columns.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]:
+    unread = [name for name in columns.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]
+    empty = [name for name in unread if all(is_no_confidence(name, row.fields.get(name)) for row in rows)]
+    if unread := [name for name in unread if name not in empty]:
         notes.append(f"columns that are not read: {', '.join(unread)}")
+    notes += [f"{', '.join(empty)}: not read, empty or 1 in each row"] if empty else []
     if phrases := sorted(PHRASE_KEYS & columns.places.keys()):
         notes.append(f"{', '.join(phrases)}: not read; records of JSON lines may have a `query`")
     return tuple(f"{path}: {note}" for note in notes)

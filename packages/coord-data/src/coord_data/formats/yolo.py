@@ -53,6 +53,7 @@ _SAME_MIDDLE = 2e-3
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
 _SIXTH = "labels with a sixth number, which is not read"
+_SIXTH_1 = "labels whose sixth number is 1, which is not read"
 _TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
 _SUPERVISELY = frozenset(("colors", "train_labels"))
 """Keys of the data_config.yaml that Supervisely writes."""
@@ -338,6 +339,12 @@ def _is_parallelogram(outline: Sequence[float]) -> bool:
 def _without_angles(images: Sequence[RawImage]) -> list[RawImage]:
     """Return the images with refused objects where the sixth numbers are neither confidences nor track ids."""
     sixth = [stated.further for image in images for stated in image.objects if _SIXTH in stated.notes]
+    if sixth and all(value == 1 for value in sixth):
+        renamed = {_SIXTH: _SIXTH_1}
+        return [
+            image._replace(objects=[o._replace(notes=tuple(renamed.get(n, n) for n in o.notes)) for o in image.objects])
+            for image in images
+        ]
     if all(0 <= value <= 1 or value.is_integer() for value in sixth):
         return list(images)
     fault = (
