@@ -26,6 +26,7 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import path_inside, read_json, write_text
 from coord_data.looking.image_paths import IMAGE_SUFFIXES
+from coord_data.sources.which_field import photograph
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 16
@@ -137,10 +138,10 @@ def _in_parquet(file: Path) -> Iterator[tuple[str | None, bytes]]:
     import pyarrow.parquet
 
     with pa.parquet.ParquetFile(file) as table:
-        columns = [field for field in table.schema_arrow if has_bytes(field.type)]
-        if not columns:
+        encoded = [field.name for field in table.schema_arrow if has_bytes(field.type)]
+        if (column := photograph(encoded, {}, str(file))) is None:
             raise InputError(f"{file}: expected a column of encoded images, found {table.schema_arrow.names}")
-        for batch in table.iter_batches(64, columns=[columns[0].name]):
+        for batch in table.iter_batches(64, columns=[column]):
             for value in batch.column(0).to_pylist():
                 name = value.get("path") if isinstance(value, dict) else None
                 content = value["bytes"] if isinstance(value, dict) else value

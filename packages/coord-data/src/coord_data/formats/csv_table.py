@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.coco.rows import PHRASE_KEYS
-from coord_codec.fields import DELETED, Order, check_places, is_deleted, is_no_confidence, largest_turn, meaning_of
+from coord_codec.fields import DELETED, Order, check_places, is_certain, is_deleted, largest_turn, meaning_of
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
@@ -226,14 +226,17 @@ def _notes(path: Path, columns: _Columns, unit: Unit, rows: Sequence[_Row]) -> t
     notes = [f"numbers are read as {'fractions of the image' if unit == 'fractions' else 'pixels'}"]
     if labels := [name for name in _LABEL if name in columns.places and name not in (columns.label, columns.image)]:
         notes.append(f"descriptions are read from the column {columns.label}, not from {', '.join(labels)}")
-    unread = [name for name in columns.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]
-    empty = [name for name in unread if all(is_no_confidence(name, row.fields.get(name)) for row in rows)]
-    if unread := [name for name in unread if name not in empty]:
+    others = [name for name in columns.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]
+    if unread := [name for name in others if any(_states(row, name) for row in rows)]:
         notes.append(f"columns that are not read: {', '.join(unread)}")
-    notes += [f"{', '.join(empty)}: not read, empty or 1 in each row"] if empty else []
     if phrases := sorted(PHRASE_KEYS & columns.places.keys()):
         notes.append(f"{', '.join(phrases)}: not read; records of JSON lines may have a `query`")
     return tuple(f"{path}: {note}" for note in notes)
+
+
+def _states(row: _Row, name: str) -> bool:
+    """Return whether a row has something in a column; a confidence of 1 is none."""
+    return name in row.fields and not is_certain(name, row.fields[name])
 
 
 def _unit(numbers: list[float] | str) -> str:

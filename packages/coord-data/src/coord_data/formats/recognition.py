@@ -26,12 +26,13 @@ PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
 """Names of the instance files in a folder that `prepare` wrote."""
 
 
-def open_source(path: Path | Source, format: str = "auto") -> Source:
+def open_source(path: Path | Source, format: str = "auto", fields: str | None = None) -> Source:
     """Return annotations of a format, recognised by their content, as a source that is opened and parsed once.
 
     Args:
         path: a file or a folder; a source is returned as it is
         format: name of the format, for content that could be several; `auto` to recognise it
+        fields: the columns of a Parquet file or members of a tar that are read, such as `image=photo,label=category`
 
     Raises:
         InputError: the path does not exist, or (`auto`) its format is not known.
@@ -50,7 +51,7 @@ def open_source(path: Path | Source, format: str = "auto") -> Source:
         return source
     if not source.path.exists():
         raise InputError(f"{source.path}: expected annotations, found nothing there; check the path")
-    if (packed := unpacked(source)) is not None:
+    if (packed := unpacked(source, fields)) is not None:
         found = open_source(packed, format)
         found.named = source.path
         return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -61,6 +62,12 @@ class RawObject(NamedTuple):
     def outlined(self, outline: list[float], note: str) -> RawObject:
         """Return the object with an outline and the box around it, and a note to count where that is used."""
         return self._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(*self.as_box, note))
+
+    def joined(self, part: RawObject) -> RawObject:
+        """Return the object with a further part: the box around both, and the outlines of both."""
+        outlines = [own.outlines or (corners(own.corners_xyxy),) for own in (self, part)]
+        corners_xyxy = around((*self.corners_xyxy, *part.corners_xyxy))
+        return self._replace(corners_xyxy=corners_xyxy, outlines=tuple(chain.from_iterable(outlines)))
 
     def at(self, x: float, y: float) -> RawObject:
         """Return the object as a point."""
@@ -163,6 +170,17 @@ def images_named(
             yield RawImage("", where, fault=fault)
         else:
             yield RawImage.found(image, where, partial(read, content))
+
+
+def corners(box_xyxy: Sequence[float]) -> list[float]:
+    """Return a box as an outline.
+
+    Example:
+        >>> corners((1, 2, 5, 4))
+        [1, 2, 5, 2, 5, 4, 1, 4]
+    """
+    x1, y1, x2, y2 = box_xyxy
+    return [x1, y1, x2, y1, x2, y2, x1, y2]
 
 
 def around(outline: Sequence[float]) -> tuple[float, float, float, float]:

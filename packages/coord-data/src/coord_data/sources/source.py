@@ -52,6 +52,10 @@ class Source(JsonFile):
         super().__init__(path)
         self.named = named or path
         self.format = format
+        self.read_as: str | None = None
+        """How the boxes of a packed source are read (`--read-as`), if not as its format has them."""
+        self.notes: tuple[str, ...] = ()
+        """Notes for the user on how the source was opened."""
         self._files: dict[Path, Source] = {}
 
     def __repr__(self) -> str:
@@ -60,7 +64,8 @@ class Source(JsonFile):
     def with_content(self, content: bytes) -> Source:
         """Return the source as if its file had another content."""
         again = copy(self)
-        again.__dict__ = {"path": self.path, "named": self.named, "format": self.format, "_files": {}}
+        kept = {name: vars(self)[name] for name in ("path", "named", "format", "read_as", "notes")}
+        again.__dict__ = {**kept, "_files": {}}
         again.__dict__["content"] = content
         return again
 

@@ -114,11 +114,11 @@ def score(
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         settings["image_root"] = images
-        if predictions.is_dir():
+        folder = predictions.iterdir() if predictions.is_dir() else ()
+        if files := sorted(path for path in folder if path.suffix in (".json", ".jsonl")):
             from coord_eval.parts import merge
 
             drawn = {"bootstrap": settings.pop("bootstrap"), "seed": settings.pop("seed")}
-            files = sorted(path for path in predictions.iterdir() if path.suffix in (".json", ".jsonl"))
             evaluation = merge([score(ground_truth, path, diagnose=diagnose, **settings) for path in files], **drawn)
         else:
             evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)

@@ -185,6 +185,9 @@ def scoring(
         list[str] | None,
         Option("--ignore-label", metavar="L", help="A label that names no object, such as noise; repeatable."),
     ] = None,
+    in_order: Annotated[
+        bool, Option("--in-order", help="Answers name no images: they stand in the order of the ground truth's file.")
+    ] = False,
     fuse: Annotated[
         str | None, fusion_option("Fuse near-duplicates of one label within each answer, before it is scored.")
     ] = None,

@@ -81,9 +81,16 @@ class AnswerSettings:
         return [name for name in names if name != "grid"]
 
 
-def load_predictions(predictions: PredictionSource) -> Loaded:
-    """Read predictions from a file or from records."""
-    return read_predictions(predictions) if isinstance(predictions, str | Path) else from_records(predictions)
+def load_predictions(predictions: PredictionSource, in_order_of: GroundTruth | None = None) -> Loaded:
+    """Read predictions from a file or from records; answers that name no image are in the order of a ground truth.
+
+    Raises:
+        InputError: naming record and field; or numbers of answers and images differ
+    """
+    order = None if in_order_of is None else in_order_of.ids_in_order
+    if isinstance(predictions, str | Path):
+        return read_predictions(predictions, order)
+    return from_records(predictions, order=order)
 
 
 def parse_all(

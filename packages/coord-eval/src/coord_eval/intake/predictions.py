@@ -9,15 +9,18 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice, repeat
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError, identifier, parse_json_line, read_json, read_json_lines, read_text
 from coord_codec.json_stream import stream_list
-from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
+from coord_eval.intake.label_files import read_text_files
+from coord_eval.intake.library_boxes import boxes_by_image, is_by_position, of_results
 from coord_eval.intake.results import ResultColumns, ResultsList, plain_record
+from coord_eval.intake.stated_shapes import SHAPES
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
@@ -25,37 +28,41 @@ if TYPE_CHECKING:
 
 _PART = 1 << 13
 """Number of boxes of a results list that become columns at once."""
+Order: TypeAlias = "Sequence[int | str] | None"
+"""Ids of the images whose answers stand in that order and name none; None if answers name their images."""
 Loaded: TypeAlias = "list[Prediction] | ResultsList"
 """Text answers, or the boxes of a results list."""
 
 
-def read_predictions(path: str | Path) -> Loaded:
-    """Read predictions from a file.
+def read_predictions(path: str | Path, order: Order = None) -> Loaded:
+    """Read predictions from a file; with an order of images, answers that name none are those of these images.
 
     It is `predictions.jsonl`, JSON lines of COCO results, a JSON file with a list of either, with a COCO data set whose
     annotations have scores, or with `{image_id: text}`, a table (`.csv`, `.parquet`), or `-` for JSON lines from
-    standard input.
+    standard input. A folder is one of label files, as `read_text_files` reads it, and a `.txt` a file of MOT results.
 
     Raises:
         InputError: naming file, line and field
     """
     if str(path) == "-":
         lines = ((n, line) for n, line in enumerate(sys.stdin, 1) if line.strip())
-        return _from_lines(((n, _json_line(line, f"standard input, line {n}")) for n, line in lines), "-")
+        return _from_lines(((n, _json_line(line, f"standard input, line {n}")) for n, line in lines), "-", order)
     path = Path(path)
     kind = path.suffix.lower()
+    if path.is_dir() or kind == ".txt":
+        return read_text_files(path)
     if path.is_file() and not path.stat().st_size:
         raise InputError(f"{path}: the file is empty: expected predictions")
     if kind == ".json":
         if not _begins_with_a_bracket(path):
-            return from_records(read_json(path), str(path))
+            return from_records(read_json(path), str(path), order)
         parts = ((range(first, first + len(rows)), rows) for first, rows in stream_list(path))
-        return _of_kind(parts, lambda n: f"{path}[{n}]")
+        return _of_kind(parts, lambda n: f"{path}[{n}]", order)
     if kind == ".csv":
-        return from_records(list(_csv_records(path)), str(path))
+        return from_records(list(_csv_records(path)), str(path), order)
     if kind == ".parquet":
-        return from_records(_parquet_records(path), str(path))
-    return _from_lines(read_json_lines(path), str(path))
+        return from_records(_parquet_records(path), str(path), order)
+    return _from_lines(read_json_lines(path), str(path), order)
 
 
 def _begins_with_a_bracket(path: Path) -> bool:
@@ -72,8 +79,8 @@ def _json_line(line: str, where: str) -> dict[str, Any]:
         raise InputError(f"{where}: {error}; write one object per line") from error
 
 
-def _from_lines(lines: Iterable[tuple[int, dict[str, Any]]], source: str) -> Loaded:
-    loaded = _of_kind(_in_parts(lines), lambda number: f"{source}, line {number}")
+def _from_lines(lines: Iterable[tuple[int, dict[str, Any]]], source: str, order: Order) -> Loaded:
+    loaded = _of_kind(_in_parts(lines), lambda number: f"{source}, line {number}", order)
     if not len(loaded):
         raise InputError(f"{source}: empty: expected an answer or a result on each line")
     return loaded
@@ -86,7 +93,9 @@ def _in_parts(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[Sequence[int], 
         yield numbers, records
 
 
-def _of_kind(parts: Iterable[tuple[Sequence[int], Sequence[Any]]], place: Callable[[int], str]) -> Loaded:
+def _of_kind(
+    parts: Iterable[tuple[Sequence[int], Sequence[Any]]], place: Callable[[int], str], order: Order = None
+) -> Loaded:
     """Return results if all records are such boxes, which the first one decides, else answers.
 
     The parts are some numbers and records at a time; `place` says where the record of a number stands.
@@ -107,11 +116,17 @@ def _of_kind(parts: Iterable[tuple[Sequence[int], Sequence[Any]]], place: Callab
         from coord_eval.intake.prediction import prediction_of  # pydantic, which boxes do not need
 
         if not _is_result(first[1]):
-            answers += [prediction_of(plain_record(r), place(n)) for n, r in zip(numbers, records, strict=True)]
+            # Too many answers are refused below, where their number is known.
+            unnamed = chain((order or ())[len(answers) :], repeat(None if order is None else ""))
+            rows = zip(numbers, records, unnamed)  # noqa: B905
+            answers += [prediction_of(plain_record(r), place(n), image_id) for n, r, image_id in rows]
             continue
         if not all(map(_is_result, records)):
             prediction_of(plain_record(first[1]), place(first[0]))  # an answer without a text: the error says so
         columns.add(records, map(place, numbers))
+    if answers and order is not None and len(answers) != len(order):
+        found, images = counted(len(answers), "answer"), counted(len(order), "image")
+        raise InputError(f"in_order: {found} for {images} of the ground truth; answers in its order are as many")
     return answers or columns.finished()
 
 
@@ -160,7 +175,7 @@ def _parquet_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_result(record: Mapping[str, Any]) -> bool:
-    return "text" not in record and ("bbox" in record or "category_id" in record)
+    return "text" not in record and any(key in record for key in ("bbox", "category_id", *SHAPES))
 
 
 def _records_of(source: Any, name: str) -> Any:
@@ -205,16 +220,23 @@ def _names(rows: Any, field: str, where: str) -> dict[Any, str]:
     return names
 
 
-def from_records(records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions") -> Loaded:
+def from_records(
+    records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions", order: Order = None
+) -> Loaded:
     """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
 
     A pandas table, pycocotools' `COCO` with scores, a COCO data set with scores, `{image_id: text}`, supervision's
-    `[(image_id, Detections), ...]` and torchmetrics' dictionaries are accepted too; boxes without a confidence get 1.
-    An empty list is an empty results list.
+    `[(image_id, Detections), ...]`, torchmetrics' dictionaries and the results of a `Detector` are accepted too; boxes
+    without a confidence get 1. An empty list is an empty results list.
 
     Raises:
         InputError: naming record and field
     """
+    if (results := of_results(records)) is not None:
+        rows, images = results
+        columns = ResultColumns()
+        columns.add(rows, [f"{source}, image {row['image']!r}" for row in rows])
+        return columns.finished(images=images)
     found = boxes_by_image(records, source)
     if found is not None:
         columns = ResultColumns()
@@ -225,4 +247,4 @@ def from_records(records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], sourc
     records = _records_of(records, source)
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")
-    return _of_kind(_in_parts(enumerate(records)), lambda position: f"{source}[{position}]")
+    return _of_kind(_in_parts(enumerate(records)), lambda position: f"{source}[{position}]", order)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from coord_codec import AnnotationSet
 from coord_codec.counts import counted
-from coord_codec.fields import CONFIDENCES
 from coord_codec.files import read_json
 from coord_data.finding import Finding
 from coord_data.formats.annotation_format import Evidence
@@ -18,7 +17,7 @@ from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.reading.image_set import ImageSet
 from coord_data.sources.raw_boxes import ClassNumbers, class_numbers_of_coco
 
-_CONFIDENCE = re.compile(rf"\bwith a sixth number\b|\b(?:field|columns?)\b.*\b(?:{'|'.join(sorted(CONFIDENCES))})\b")
+_CONFIDENCE = re.compile(r"\bwith a sixth number\b|\b(?:field|columns?)\b.*\b(?:score|scores|confidence|conf|prob)\b")
 """What readers note of a field or column that they do not read, where it is a confidence."""
 
 
