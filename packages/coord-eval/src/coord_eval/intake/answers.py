@@ -19,7 +19,8 @@ from coord_codec.counts import counted
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
-from coord_eval.intake.predictions import Loaded, from_records, read_predictions
+from coord_eval.intake.predictions import from_records, read_predictions
+from coord_eval.intake.records import Loaded
 from coord_eval.parse.answer import DROP_REASONS, POINT_ADVICE, Answer, without_other_images, without_points
 
 if TYPE_CHECKING:
