@@ -166,6 +166,14 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
     assert "1 box with other labels than those of --label" in capsys.readouterr().out
 
 
+def test_unknown_names_are_told_with_the_nearest_whatever_their_case(tmp_path):
+    config = load_run_config(None, [], trains=False)
+    make_card(config, {}, None).model_copy(update={"names": ("can", "carton", "zip tie")}).write(tmp_path)
+    model = replace(detector(), folder=tmp_path, labels=frozenset({"Can", "can"}), only=frozenset({"Ziptie"}))
+    assert [told.rpartition(" ")[2] for told in model.unknown_names()] == ["'can'", "tie'"]
+    assert replace(model, folder=None).unknown_names() == []
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

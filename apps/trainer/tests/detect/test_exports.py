@@ -213,7 +213,10 @@ def test_label_over_two_lines_is_one_in_every_form(tmp_path):
 
 def test_results_list_has_the_categories_of_the_annotations():
     assert coco_results(RECORDS, {"cat": 5}) == [
-        {"image_id": "a/x.png", "file_name": "a/x.png", "category_id": 5, "bbox": [0.0, 0.0, 100.0, 80.0], "score": 0.9}
+        {
+            **{"image_id": "a/x.png", "file_name": "a/x.png", "category_id": 5, "category_name": "cat"},
+            **{"bbox": [0.0, 0.0, 100.0, 80.0], "score": 0.9},
+        }
     ]
 
 

@@ -68,7 +68,7 @@ OF_DETECTOR = {
     "info": "print(detector)",
     "optimize_for_inference": 'Detector(PATH, speed="exact")',
     "post_process_object_detection": ".predict(images), whose results are in pixels",
-    "set_classes": 'Detector(PATH, labels=["cat", "dog"])',
+    "set_classes": 'Detector(PATH, labels=["cat", "dog"]), or only=[...] for phrases that the model would not say',
     "push_to_hub": "the folder itself, as transformers writes it",
 }
 _ARGUMENTS = {
@@ -89,7 +89,7 @@ _ARGUMENTS = {
     "iou": "nothing: answers need no suppression; views= fuses boxes",
     "max_det": 'Detector(PATH, settings=["data.max_objects=N"])',
     "augment": 'views="mirror"',
-    "classes": 'Detector(PATH, labels=["cat"])',
+    "classes": 'labels=["cat"], which keeps the boxes with that label',
     "device": "nothing: the detector runs on the GPU if there is one",
     "half": 'Detector(PATH, settings=["model.dtype=bfloat16"])',
     "dtype": 'settings=["model.dtype=bfloat16"]',

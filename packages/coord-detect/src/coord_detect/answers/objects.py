@@ -220,12 +220,17 @@ class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
     def to_coco(self, image_id: int | str = 1, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
         """Return a COCO results list, with boxes as x, y, width, height in pixels.
 
+        `file_name` and `category_name` say which image and category are meant, whatever their ids.
+
         Args:
             image_id: of the image
             categories: ids of the annotations' categories by name, which leave out other labels; None for class ids
+                from 1 on, as COCO counts
         """
-        ids = categories if categories is not None else dict(zip(self.labels, self.class_ids.tolist(), strict=True))
-        return coco_results([self.to_dict() | {"image_id": image_id}], {one_line(name): n for name, n in ids.items()})
+        numbers = (self.class_ids + 1).tolist() if categories is None else ()
+        ids = dict(zip(self.labels, numbers, strict=True)) if categories is None else categories
+        record = self.to_dict() | {"image_id": image_id}
+        return coco_results([record], {one_line(name): n for name, n in ids.items()})
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a table with a row for each object: image, label, class_id, score, x1, y1, x2, y2.

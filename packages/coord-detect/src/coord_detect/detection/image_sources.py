@@ -11,8 +11,9 @@ from glob import glob
 from itertools import takewhile
 from pathlib import Path
 
-from coord_codec import AnnotationSet, InputError
-from coord_codec.counts import counted
+from coord_codec import AnnotationSet, InputError, geometry_of
+from coord_codec.coco.shapes import in_place_of
+from coord_codec.counts import counted, counted_note
 from coord_codec.files import read_json
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.reading.read import read_source
@@ -189,6 +190,9 @@ def _from_annotations(file: Path, images: Path | None, geometry: str, strict: bo
             "name their folder with --images"
         )
     notes = list(annotated.notes)
+    shapeless = in_place_of(geometry_of(geometry))
+    if derived := truth.notes.get(shapeless):
+        notes.append(counted_note(derived, shapeless))
     if truth.problems:
         notes.append(f"{counted(len(truth.problems), 'bad record')} of {file} left out; the first: {truth.problems[0]}")
     labels = tuple(sorted({o.desc for i in truth.instances for o in i.targets}))

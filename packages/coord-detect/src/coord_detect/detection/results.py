@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -75,9 +76,17 @@ class Results(NamesTheCall, Sequence[ImageDetections]):
         return [found.save(folder) for found in self if not found.error]
 
     def to_coco(self, categories: dict[str, int] | None = None) -> list[dict[str, Any]]:
-        """Return a COCO results list, whose image ids count the images from 1; `file_name` names them."""
-        pairs = enumerate(self, start=1)
-        return [row for number, found in pairs for row in found.to_coco(number, categories)]
+        """Return a COCO results list, whose image ids count the images from 1; `file_name` names them.
+
+        Names are relative to the folder that all images have in common, as in the files of `predict`.
+        """
+        rows = [row for number, found in enumerate(self, start=1) for row in found.to_coco(number, categories)]
+        folders = {Path(found.name).parent for found in self if Path(found.name).is_absolute()}
+        common = Path(os.path.commonpath(folders)) if folders else None
+        for row in rows:
+            if common is not None and Path(row["file_name"]).is_absolute():
+                row["file_name"] = Path(row["file_name"]).relative_to(common).as_posix()
+        return rows
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a table with a row for each object of all images; see `ImageDetections.to_pandas`."""

@@ -39,8 +39,8 @@ from coord_eval.intake.joining import (
     join,
 )
 from coord_eval.intake.placing_results import by_frame, categories_by_place, in_pixels
-from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
+from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import Form, Key, ResultsList
 from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, drawn_points
 from coord_eval.parse.answer import Answer, ParsedObject, corners

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
-from coord_eval.intake.results import Form, ResultColumns, ResultsList
+from coord_eval.intake.records import Records
+from coord_eval.intake.results import Form
 
 _NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 """Files that name the classes of label files, in the order in which they are looked for."""
@@ -31,7 +32,7 @@ class _Classes(NamedTuple):
     keypoints: tuple[int, int] | None = None
 
 
-def read_text_files(path: Path) -> ResultsList:
+def read_text_files(path: Path) -> Records:
     """Read a folder of text files, with `labels` below it as Ultralytics writes it, or one file of MOT results.
 
     A line of a label file is `class x y width height`, or `class x1 y1 x2 y2 ...` for an outline, in fractions of the
@@ -52,22 +53,13 @@ def read_text_files(path: Path) -> ResultsList:
         )
     written = [file for file in files if file.stat().st_size]
     tool = tool_of(written[0]) if written else ""
-    columns = ResultColumns()
     if tool == "MOT":
-        for file in files:
-            columns.add(*_columns(_of_mot(file)))
-        return columns.finished(form=Form.FRAMES)
+        return Records.placed((row for file in files for row in _of_mot(file)), form=Form.FRAMES)
     if tool not in ("", "YOLO labels"):
         raise InputError(f"{written[0]}: a file of {tool}, {ADVICE.replace('COCO JSON', 'a COCO results list')}")
     classes = _classes(path if path.is_dir() else path.parent)
-    columns.add(*_columns(_of_labels(files, root, classes)))
-    images = [_image_of(file, root) for file in files]
-    return columns.finished(form=Form.CLASSES if classes.names is None else Form.LABELS, images=images)
-
-
-def _columns(rows: Iterator[tuple[dict[str, Any], str]]) -> tuple[list[dict[str, Any]], list[str]]:
-    own = list(rows)
-    return [record for record, _ in own], [place for _, place in own]
+    form = Form.CLASSES if classes.names is None else Form.LABELS
+    return Records.placed(_of_labels(files, root, classes), form=form, images=[_image_of(file, root) for file in files])
 
 
 def _content(path: Path) -> str:
