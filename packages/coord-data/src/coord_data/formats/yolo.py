@@ -58,7 +58,7 @@ _TRACKED = "labels with a sixth and a seventh number, a confidence and a track i
 _SUPERVISELY = frozenset(("colors", "train_labels"))
 """Keys of the data_config.yaml that Supervisely writes."""
 _CUT_CENTRES = "boxes by Supervisely, whose centres are cut off to whole pixels, moved where they were"
-_EMPTY = "images without a label file, taken as images without objects"
+WITHOUT_LABELS = "images without a label file, taken as images without objects"
 
 
 def recognise(source: Source) -> bool:
@@ -290,7 +290,7 @@ def _image(labelled: Labelled, root: Path, classes: ClassList) -> RawImage:
     path, label, fault = labelled
     name = _name(path, root)
     if label is None:
-        return RawImage(name, str(path), fault=fault, notes=(_EMPTY,))
+        return RawImage(name, str(path), fault=fault, notes=(WITHOUT_LABELS,))
     try:
         lines = enumerate(map(str.split, read_text(label).splitlines()), start=1)
     except InputError as error:
