@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # supervision 0.31.2, labelformat 0.1.17 and globox 2.9.0 read the same Pascal VOC file: xmin 1, ymin 1, xmax 100, ymax 80, the whole image of 100 x 80,
-# since VOC counts pixels from 1. supervision has the whole image, the other two lose its first column and row: sets change with each reader.
+# since the files of VOC itself count pixels from 1 (labelImg and most other tools write its XML from 0). supervision has the whole image, the other two lose its first column and row: sets change with each reader.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -102,13 +102,18 @@ def circles(graph):
 
 @pytest.mark.parametrize("package", MEMBERS)
 def test_packages_import_only_what_lies_below_them(package):
-    """Codec below the other libraries, these below the apps; each arrow is a requirement of the package."""
-    required = {re.match(r"[\w-]+", text)[0].replace("-", "_") for text in MEMBERS[package]["dependencies"]}
-    below = MEMBERS.keys() - APPS if package in APPS else {"coord_codec"} - {package}
+    """Codec below the four, these below detect, that below the trainer; each arrow is a requirement or an extra."""
+    extras = MEMBERS[package].get("optional-dependencies", {}).values()
+    lines = [*MEMBERS[package]["dependencies"], *(line for lines in extras for line in lines)]
+    required = {re.match(r"[\w-]+", text)[0].replace("-", "_") for text in lines} - {package}
+    four = MEMBERS.keys() - APPS - {"coord_codec", "coord_detect"}
+    below = {"coord_codec": set(), "coord_detect": {"coord_codec", *four}, "coord_trainer": MEMBERS.keys() - APPS}
+    below["coord_exporter"] = {"coord_codec", *four}
+    below |= {name: {"coord_codec"} for name in four}
     found = {
         target.partition(".")[0] for n, f in SOURCES.items() if n.split(".")[0] == package for target in imported(f)
     }
-    assert (found & MEMBERS.keys()) - {package} <= required & MEMBERS.keys() <= below
+    assert (found & MEMBERS.keys()) - {package} <= required & MEMBERS.keys() <= below[package]
 
 
 def test_files_import_each_other_in_no_circle():
@@ -142,8 +147,9 @@ def test_only_the_folder_swift_imports_ms_swift():
     assert importing and all(name.startswith("coord_trainer.swift") for name in importing)
 
 
-def test_apps_use_only_what_the_evaluation_package_makes_public():
-    used = {target for name, path in SOURCES.items() if name.split(".")[0] in APPS for target in imported(path)}
+def test_what_lies_above_uses_only_what_the_evaluation_package_makes_public():
+    above = {*APPS, "coord_detect"}
+    used = {target for name, path in SOURCES.items() if name.split(".")[0] in above for target in imported(path)}
     assert {name for name in used if name.startswith("coord_eval")} <= {
         "coord_eval",
         "coord_eval.diagnosis",
@@ -162,7 +168,7 @@ LOADED = {"coord_exporter": {"pydantic"}, "coord_losses": LOSSES, "coord_losses.
 @pytest.mark.slow
 def test_importing_a_package_loads_no_more_than_it_promises():
     """One after the other in one process, first those that promise to load nothing."""
-    names = [*MEMBERS, "coord_eval.cli.main", "coord_losses.hf", "coord_trainer.console"]
+    names = [*MEMBERS, "coord_eval.cli.main", "coord_losses.hf", "coord_detect.console"]
     names.sort(key=lambda name: len(LOADED.get(name, ())))
     code = f"import sys\nfor name in {names!r}: __import__(name); print(*[m for m in {HEAVY!r} if m in sys.modules])"
     lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")

@@ -71,6 +71,13 @@ def annotation_formats() -> str:
     return format_table()
 
 
+def annotation_tools() -> str:
+    """Return the tools and data sets by what identifies their files."""
+    from coord_data.formats.tools import tool_table
+
+    return tool_table()
+
+
 def geometries() -> str:
     """Return the geometries of targets."""
     from coord_codec.geometry import geometry_table
@@ -155,8 +162,17 @@ def findings() -> str:
     return rows_of(["script", "seen with", "what it shows"], rows)
 
 
+def writers() -> str:
+    """Return who wrote a file of boxes, and how each counts pixels."""
+    from coord_data.formats.writers import writer_table
+
+    return writer_table()
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "annotation-formats": annotation_formats,
+    "writers": writers,
+    "annotation-tools": annotation_tools,
     "geometries": geometries,
     "answer-formats": answer_formats,
     "rewards": rewards,

@@ -54,7 +54,7 @@ def test_muon_iterates_in_bfloat16():
 @pytest.mark.parametrize(("dtype", "calls"), [(torch.bfloat16, 2), (torch.float32, 0)])
 def test_rows_in_half_precision_reach_the_kernel_of_a_gpu(monkeypatch, dtype, calls):
     pytest.importorskip("transformers")
-    from coord_trainer.model import attention
+    from coord_detect.model import attention
 
     module = SimpleNamespace(is_causal=True, num_key_value_groups=1, training=False)
     row, bounds = torch.randn(1, 2, 5, 8, dtype=dtype), torch.tensor([0, 2, 5], dtype=torch.int32)

@@ -43,7 +43,7 @@ def folder(config, images, tmp_path_factory):
 
 
 def opened(folder, config):
-    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_detect.model.checkpoint import open_checkpoint
 
     return open_checkpoint(Path(folder), config)
 
@@ -57,8 +57,8 @@ DECODINGS = {
 
 
 def answers(checkpoint, config, images, name, speed="plain"):
-    from coord_trainer.answers.generate import answer_images
-    from coord_trainer.config.decoding import Decoding
+    from coord_detect.answers.generate import answer_images
+    from coord_detect.settings.decoding import Decoding
 
     given = [images.image(i) for i in range(3)]
     data = config.data.model_copy(update={"style": "json"} if name == "json" else {})

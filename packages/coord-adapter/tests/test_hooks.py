@@ -2,7 +2,8 @@
 
 import copy
 import pickle
-from functools import partial
+from functools import partial, wraps
+from types import MethodType
 
 import pytest
 import torch
@@ -149,6 +150,98 @@ def test_check_refuses_forward_of_liger():
     model.forward = lce_forward
     with pytest.raises(ValueError, match="liger_kernel"):
         model(**batch())
+
+
+def replaced(model, loss_of):
+    """Give the model a forward as others do: it runs the body, and computes the loss from what it reads of the head."""
+    owner = model.get_base_model() if hasattr(model, "get_base_model") else model
+
+    @wraps(type(owner).forward)
+    def forward(self, *args, labels=None, **kwargs):
+        return loss_of(self, self.model(*args, **kwargs).last_hidden_state[:, :-1].flatten(0, 1))
+
+    owner.forward = MethodType(forward, owner)
+    return owner
+
+
+def targets():
+    return batch()["input_ids"][:, 1:].flatten()
+
+
+@pytest.mark.parametrize("build", [prepared, peft_model], ids=["bare", "peft"])
+def test_losses_that_multiply_by_the_weight_get_moved_rows(combination, build):
+    live, model = build(*combination).train(), build(*combination).train()
+    expected = cross_entropy(live(**batch()).logits[:, :-1].flatten(0, 1), targets())
+    expected.backward()
+    read = []
+
+    def loss_of(owner, hidden_NH):
+        head = owner.get_output_embeddings()
+        assert head.weight is owner.get_output_embeddings().weight and head.bias is None
+        read.append(head)
+        return cross_entropy(hidden_NH @ head.weight.T, targets())
+
+    owner = replaced(model, loss_of)
+    loss = model(**batch())
+    loss.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    for (name, mine), (_, theirs) in zip(model.named_parameters(), live.named_parameters(), strict=True):
+        if mine.requires_grad:
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
+    assert owner.get_output_embeddings() is owner.lm_head  # outside of a pass
+    with torch.no_grad():
+        torch.testing.assert_close(model(**batch()), expected, rtol=1e-5, atol=1e-5)
+    del read[:]
+    assert owner.get_output_embeddings() is owner.lm_head
+    if build is peft_model:
+        with model.disable_adapter(), torch.no_grad():
+            model(**batch())
+        assert read.pop() is owner.lm_head
+    pickle.loads(pickle.dumps(owner.get_output_embeddings()))
+
+
+def from_weight(owner, hidden_NH):
+    return cross_entropy(hidden_NH @ owner.lm_head.weight.T, targets())
+
+
+def beside_logits(owner, hidden_NH):
+    owner.lm_head(hidden_NH)  # for a metric, say
+    return from_weight(owner, hidden_NH)
+
+
+@pytest.mark.parametrize("loss_of", [from_weight, beside_logits])
+@pytest.mark.parametrize("build", [prepared, peft_model], ids=["bare", "peft"])
+def test_training_stops_at_a_loss_that_does_not_come_from_the_head(build, loss_of):
+    model = build(tie_head=False).train()
+    owner = replaced(model, loss_of)
+    with pytest.raises(ValueError, match=r"test_hooks\.forward computed the loss.*CoordTrainer.*bypass_head_hook"):
+        model(**batch()).backward()
+    with bypass_head_hook(model):
+        model(**batch()).backward()
+    del owner.forward
+    model(**batch(), labels=batch()["input_ids"]).loss.backward()
+    hidden = owner.model(**batch()).last_hidden_state
+    with pytest.raises(ValueError, match=r"test_training_stops_at_a_loss.* computed the loss"):
+        hidden.sum().backward()
+    with torch.no_grad():  # nothing is trained
+        owner.model(**batch())
+
+
+def test_training_goes_on_where_the_body_runs_twice_or_again_in_the_backward_pass():
+    model = prepared(tie_head=False).train()
+    parts = [model.model(**batch(seed)).last_hidden_state for seed in (1, 2)]
+    model.lm_head(torch.cat(parts)).logsumexp(-1).sum().backward()
+    expected = model.coord_offset_adapter.head_offset.grad.clone()
+    for reentrant in (True, False):
+        model.zero_grad()
+        embeds = model.get_input_embeddings()(torch.cat([batch(seed)["input_ids"] for seed in (1, 2)]))
+
+        def body(embeds):
+            return model.model(inputs_embeds=embeds).last_hidden_state
+
+        hidden = torch.utils.checkpoint.checkpoint(body, embeds, use_reentrant=reentrant)
+        model.lm_head(hidden).logsumexp(-1).sum().backward()
+        torch.testing.assert_close(model.coord_offset_adapter.head_offset.grad, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_save_pretrained_refuses_the_base_under_peft(tmp_path):

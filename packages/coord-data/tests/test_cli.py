@@ -31,7 +31,7 @@ def test_clean_data_exits_with_0_and_writes_an_empty_list(run, clean, tmp_path):
 
 def test_fault_exits_with_1_and_its_command_mends_it(run, clean, tmp_path):
     source = COCO["swapped_axes"](replace(clean, coco=True)).write(tmp_path / "data")
-    code, err, _ = run("inspect", source.annotations, "--images", source.images, "--out", "found")
+    code, err, _ = run("inspect", source.annotations, source.images, "--out", "found")
     assert code == 1 and "1 error in the data" in err
     (finding,) = findings("found")
     assert set(finding) == {"code", "severity", "message", "evidence", "count", "fix"}
@@ -48,6 +48,7 @@ def test_fault_exits_with_1_and_its_command_mends_it(run, clean, tmp_path):
         (["inspect", "gone.json"], "gone.json"),
         (["inspect", "."], "expected annotations in this folder"),
         (["inspect", "gone.json", "--images", "nowhere"], "nowhere"),
+        (["inspect", "gone.json", ".", "--images", "."], "named twice"),
         (["inspect", "gone.json", "--format", "cocoa"], "--format"),
         (["inspect", "gone.json", "--read-as", "percents"], "--read-as"),
         (["inspect"], "DATA"),

@@ -14,6 +14,13 @@ RECORD = {
     "objects": [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}],
 }
 
+LABELME = json.dumps(
+    {
+        "imagePath": "a.png",
+        "imageHeight": 48,
+        "shapes": [{"label": "cat", "points": [[4, 4], [36, 36]], "shape_type": "rectangle"}],
+    }
+)
 HEADER = "filename,class,xmin,ymin,xmax,ymax\n"
 
 
@@ -52,6 +59,31 @@ MISTAKES = {
         {"d/images/a.png": None, "d/labels/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
         ["d"],
         "holds COCO JSON (instances.json) and YOLO labels; choose one of them with --format coco or",
+    ),
+    "Pascal VOC and a COCO file of any name in a folder": (
+        {"d/a.png": None, "d/a.xml": VOC, "d/labels_v2.json": coco()},
+        ["d"],
+        "holds COCO JSON (labels_v2.json) and Pascal VOC XML; choose one of them with --format coco or voc",
+    ),
+    "LabelMe and a table in a folder": (
+        {"d/a.png": None, "d/a.json": LABELME, "d/all.csv": HEADER + "a.png,cat,4,4,36,36"},
+        ["d"],
+        "holds CSV (all.csv) and LabelMe JSON; choose one of them with --format csv or labelme",
+    ),
+    "LabelMe and a COCO file, of which one is chosen": (
+        {"d/a.png": None, "d/a.json": LABELME, "d/coco.json": coco()},
+        ["d", "--format", "labelme"],
+        "1 record, 1 box",
+    ),
+    "a table beside Pascal VOC that is chosen": (
+        {"d/a.png": None, "d/a.xml": VOC, "d/all.csv": HEADER + "a.png,cat,4,4,36,36"},
+        ["d", "--format", "csv"],
+        "1 record, 1 box",
+    ),
+    "a table of something else beside Pascal VOC": (
+        {"d/a.png": None, "d/a.xml": VOC, "d/results.csv": "epoch,loss\n1,0.5\n", "d/meta.json": '{"made": "today"}'},
+        ["d"],
+        "1 record, 1 box",
     ),
     "one of two formats in a folder": (
         {"d/a.png": None, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},

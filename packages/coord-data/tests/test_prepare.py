@@ -1,16 +1,18 @@
 """`prepare`: files and folders go in; records, problems, a summary and a split by image content come out."""
 
-import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 from one_image import picture
 from PIL import Image
 
-from coord_codec import InputError, read_instances
+from coord_codec import InputError, Instance, read_instances
 from coord_data.preparing.preparation import prepare
+from coord_data.preparing.selection import split_by_content
 from coord_data.reading.image_set import load_annotated
 from coord_data.reading.rules import ReadingRules
 
@@ -143,16 +145,28 @@ def test_split_follows_the_content_of_images_and_keeps_copies_together(coco, cap
     ]
     (coco / "b.json").write_text(json.dumps(document))
     (coco / "images" / "copy.png").write_bytes((coco / "images" / chosen).read_bytes())
-    small = picture(int(chosen[:-4])).resize((48, 36))
-    for quality in range(95, 60, -1):  # the first that alone would land on the other side
-        small.save(coco / "images" / "small.jpg", quality=quality)
-        if int(hashlib.sha256((coco / "images" / "small.jpg").read_bytes()).hexdigest()[:16], 16) >= 0.3 * 2**64:
-            break
+    picture(int(chosen[:-4])).resize((48, 36)).save(coco / "images" / "small.jpg", quality=90)
     prepare([coco / "b.json", coco / "images"], coco / "two", data, split=0.3)
     found = {i.image.rpartition("/")[2] for i in read_instances(coco / "two" / "val.jsonl").instances}
     copies = {chosen, "copy.png", "small.jpg"}
-    assert found == sides["val"] | copies
+    assert found - copies == sides["val"] - copies and found & copies in (copies, set())
     assert json.loads((coco / "two" / "val.summary.json").read_text())["near_duplicates"] == []
+
+
+@pytest.mark.parametrize("copies", [1, 6])
+def test_share_of_a_split_does_not_grow_with_the_number_of_copies(copies):
+    """Of 2,000 groups a fifth goes to val, within four deviations, whether they are one image or six."""
+    rng, groups = np.random.default_rng(copies), 2000
+    group_I = np.repeat(np.arange(groups), copies)
+    names = list(map(str, range(len(group_I))))
+    instances = [Instance(image=name, width=8, height=8, objects=()) for name in names]
+    digests = rng.integers(0, 256, (len(names), 32), np.uint8).view(">u8")
+    hashes = rng.integers(0, 2**63, groups, np.uint64)[group_I]
+    looks = SimpleNamespace(digests=digests, hashes=hashes, take=lambda rows: looks)
+    with mock.patch("coord_data.preparing.selection.are_copies", lambda one, other, pairs: np.ones(len(pairs), bool)):
+        splits, near = split_by_content(instances, names, looks, 0.2)
+    train, val = ({group_I[int(instance.image)] for instance in splits[f"{name}.jsonl"]} for name in ("train", "val"))
+    assert not val & train and near == [] and abs(len(val) - 400) < 4 * (2000 * 0.2 * 0.8) ** 0.5
 
 
 def test_count_draws_images_by_a_seed(tmp_path):

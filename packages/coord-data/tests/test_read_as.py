@@ -107,6 +107,7 @@ def test_what_is_not_named_is_as_the_format_has_it():
         ("", "found ''"),
         ("xyxw", "xyxw"),
         ("xyxy,xywh", "expected one order, found xyxy and xywh"),
+        ("from-0,from-1", "expected one origin, found from-0 and from-1"),
         ("percent,square:640", "expected one unit, found percent and square:640"),
         ("square", "found 'square'"),
         ("square:0", "square:0"),

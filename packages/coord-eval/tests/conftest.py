@@ -1,5 +1,6 @@
 import contextlib
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -129,3 +130,14 @@ def naive_iou():
         return shared / union if union else 0.0
 
     return iou
+
+
+@pytest.fixture(scope="session")
+def real_detectors(shared_dir):
+    """A function that returns truth and results list of a real detector, by its name."""
+
+    def load(name):
+        truth = json.loads((shared_dir / "coco_permissive33" / "instances.json").read_text())
+        return truth, json.loads((shared_dir / "real_detectors" / f"{name}_33.json").read_text())
+
+    return load

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from coord_codec import CoordGrid, CoordVocab
-from coord_trainer.model.token_statistics import StepRecorder
+from coord_detect.model.token_statistics import StepRecorder
 
 
 def test_recorder_takes_distributions_over_the_coordinates():

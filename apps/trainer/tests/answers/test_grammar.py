@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry
-from coord_trainer.answers.grammar.boxes import BoxRules
-from coord_trainer.answers.grammar.markers import CoordGrammar
-from coord_trainer.model.token_statistics import StepRecorder
+from coord_detect.grammar.boxes import BoxRules
+from coord_detect.grammar.markers import CoordGrammar
+from coord_detect.model.token_statistics import StepRecorder
 
 GRID = CoordGrid(bins=3, scale=3)
 # One letter a token: w a word, 0 to 2 coordinates, e the end of the turn, x something foreign.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coord_trainer.answers.objects import read_objects
+from coord_detect.answers.objects import read_objects
 
 
 @pytest.mark.parametrize("side", [100, 375, 500, 640, 1000])

@@ -10,8 +10,8 @@ from PIL import Image
 
 from coord_codec import Object, encode_target
 from coord_codec.records import Instance
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.session import answer_sources
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.detection.session import answer_sources
 from coord_trainer.config.run_config import load_run_config
 
 BOX = (0.25, 0.5, 0.75, 0.875)

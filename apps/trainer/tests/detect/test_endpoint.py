@@ -10,7 +10,7 @@ from fakes import TEXT, chat_reply, served
 from PIL import Image
 
 from coord_codec import int_to_token
-from coord_trainer.answers.served.endpoint import EndpointEngine
+from coord_detect.served.endpoint import EndpointEngine
 
 IMAGE = Image.new("RGB", (4, 4))
 

@@ -12,12 +12,12 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from coord_codec import read_annotations
+from coord_detect.answers.objects import ImageDetections
+from coord_detect.detection.gallery import draw_answers
+from coord_detect.detection.image_sources import find_sources
+from coord_detect.detection.written import write_export
 from coord_eval.labelling.formats import EXPORTS, coco_results
 from coord_eval.labelling.objects import DetectedObject
-from coord_trainer.answers.detect.gallery import draw_answers
-from coord_trainer.answers.detect.image_sources import find_sources
-from coord_trainer.answers.detect.written import write_export
-from coord_trainer.answers.objects import ImageDetections
 
 OBJECTS = [
     {"desc": "dog", "bbox_xyxy": [10.0, 20.0, 30.0, 60.0], "score": 0.5},
@@ -181,7 +181,7 @@ def test_shapes_survive_the_record_and_are_drawn_where_they_are():
 
 
 def test_command_line_knows_every_form():
-    from coord_trainer.answers.served.request import Form
+    from coord_detect.served.request import Form
 
     assert {form.value for form in Form} == set(EXPORTS)
 
@@ -213,7 +213,10 @@ def test_label_over_two_lines_is_one_in_every_form(tmp_path):
 
 def test_results_list_has_the_categories_of_the_annotations():
     assert coco_results(RECORDS, {"cat": 5}) == [
-        {"image_id": "a/x.png", "file_name": "a/x.png", "category_id": 5, "bbox": [0.0, 0.0, 100.0, 80.0], "score": 0.9}
+        {
+            **{"image_id": "a/x.png", "file_name": "a/x.png", "category_id": 5, "category_name": "cat"},
+            **{"bbox": [0.0, 0.0, 100.0, 80.0], "score": 0.9},
+        }
     ]
 
 
@@ -268,7 +271,7 @@ def test_note_that_a_user_has_changed_is_no_note(tmp_path, note):
 
 
 def test_export_of_a_call_that_was_killed_before_its_note_is_no_users(tmp_path, monkeypatch, capsys):
-    from coord_trainer.answers.detect import written
+    from coord_detect.detection import written
 
     write_export("voc", RECORDS, tmp_path)
     notes = []

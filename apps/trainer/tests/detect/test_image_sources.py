@@ -6,8 +6,8 @@ import pytest
 from fakes import make_images
 
 from coord_codec import InputError
-from coord_trainer.answers.detect.arguments import read_settings, split_words
-from coord_trainer.answers.detect.image_sources import find_sources
+from coord_detect.detection.arguments import read_settings, split_words
+from coord_detect.detection.image_sources import find_sources
 
 
 def names(*words, **options):

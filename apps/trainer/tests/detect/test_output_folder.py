@@ -7,10 +7,10 @@ from fakes import SETTINGS, BusyEngine, RuleEngine, answer, answered, detector, 
 from PIL import Image
 
 from coord_codec import InputError
-from coord_trainer.answers.detect.gallery import draw_answers
-from coord_trainer.answers.detect.image_sources import find_sources
-from coord_trainer.answers.detect.session import answer_sources, remove_made
-from coord_trainer.answers.detect.written import write_export
+from coord_detect.detection.gallery import draw_answers
+from coord_detect.detection.image_sources import find_sources
+from coord_detect.detection.session import answer_sources, remove_made
+from coord_detect.detection.written import write_export
 
 
 def test_other_settings_are_refused_and_force_starts_anew(tmp_path, sources):

@@ -6,9 +6,9 @@ from threading import Barrier
 import pytest
 from fakes import SETTINGS, TEXT, BusyEngine, RuleEngine, answer, detector, lines, make_images
 
-from coord_trainer.answers import resumable_file
-from coord_trainer.answers.detect import session
-from coord_trainer.answers.detect.image_sources import find_sources
+from coord_detect.answers import resumable_file
+from coord_detect.detection import session
+from coord_detect.detection.image_sources import find_sources
 
 
 def test_every_image_is_answered_in_pixels_and_alike_sizes_share_a_batch(tmp_path, sources):

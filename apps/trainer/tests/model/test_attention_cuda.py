@@ -4,7 +4,7 @@ import pytest
 import torch
 from naive_varlen import naive_varlen_attn
 
-from coord_trainer.model import attention
+from coord_detect.model import attention
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 

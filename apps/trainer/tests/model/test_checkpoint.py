@@ -13,8 +13,9 @@ from transformers import AutoModelForImageTextToText
 
 from coord_adapter import weights_digest
 from coord_codec import CoordVocab, InputError
+from coord_detect.model.checkpoint import open_checkpoint
 from coord_trainer.model.card import make_card
-from coord_trainer.model.checkpoint import offset_ids, open_checkpoint, refuse_random_head
+from coord_trainer.model.parameters import offset_ids, refuse_random_head
 
 
 @pytest.mark.parametrize("content", [None, b"\x08\x00"], ids=["missing", "truncated"])

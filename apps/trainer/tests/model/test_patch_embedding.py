@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from coord_trainer.model.patch_embedding import multiply_patches
+from coord_detect.model.patch_embedding import multiply_patches
 
 PATCH = (2, 4, 4)
 

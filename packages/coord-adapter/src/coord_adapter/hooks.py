@@ -2,7 +2,8 @@
 
 Hooks are objects with a reference to their owner, which `deepcopy` updates; a closure would still add the original
 model's tables. Tables are looked up at call time, so PEFT may wrap, switch and disable them without reattaching hooks.
-Before each forward pass a check raises an error if offsets would be skipped, wrong or not trained.
+Before each forward pass a check raises an error if offsets would be skipped, wrong or not trained; in each backward
+pass another one, if the loss does not come from the head (`head_proof`).
 """
 
 import contextlib
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from coord_adapter.format import MODULE_NAME
+from coord_adapter.head_proof import HeadProof, MovedHead, way_out
 from coord_adapter.peft import active_copy, check_adapters, embedding_scale, has_dora, has_lora, is_wrapped, plain_layer
 
 FUSED_HEAD_PACKAGES = ("liger_kernel", "cut_cross_entropy")
-"""Packages whose patched `forward` reads `lm_head.weight` and never calls the head."""
+"""Packages whose patched `forward` reads `lm_head.weight` and never calls the head; others show in the first step."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def active_offsets(model: nn.Module) -> ActiveOffsets | None:
     adapter = None if owner is None else active_adapter(owner)
     if adapter is None:
         return None
-    head = owner.get_output_embeddings()
+    head = output_head(owner)
     if has_lora(head):
         raise ValueError(
             f"the output head is wrapped by {type(head).__name__}: a fused objective sees only its base "
@@ -68,11 +70,11 @@ def active_offsets(model: nn.Module) -> ActiveOffsets | None:
 def bypass_head_hook(model: nn.Module) -> Iterator[None]:
     """Make the head return the base model's logits within this context; the caller applies the offsets.
 
-    This is for objectives that replace `lm_head.forward` and get the tables from `active_offsets`. It has no effect on
-    a model without offsets.
+    This is for objectives that replace `lm_head.forward` and get the tables from `active_offsets`, and for losses that
+    are meant to leave the head out. It has no effect on a model without offsets.
     """
     owner = find_owner(model)
-    hook = None if owner is None else find_hook(plain_layer(owner.get_output_embeddings()), HeadHook, owner)
+    hook = None if owner is None else find_hook(plain_layer(output_head(owner)), HeadHook, owner)
     if hook is None:
         yield
         return
@@ -124,7 +126,10 @@ class HeadHook(OwnerHook):
     ) -> Tensor | None:
         """Return the logits with offsets [..., V], or None to leave the output unchanged."""
         adapter = None if self.bypassed else active_adapter(self.owner)
-        return None if adapter is None else adapter(_first_input(args, kwargs), logits_BTV, "head")
+        moved_BTV = None if adapter is None else adapter(_first_input(args, kwargs), logits_BTV, "head")
+        if not torch.compiler.is_compiling():
+            _proof(self.owner).head_called(moved_BTV)
+        return moved_BTV
 
 
 class PlacementCheck(OwnerHook):
@@ -134,6 +139,49 @@ class PlacementCheck(OwnerHook):
         """Call `check_placement`, except while torch compiles."""
         if not torch.compiler.is_compiling():
             check_placement(self.owner)
+            _proof(self.owner).begin()
+
+
+class BodyHook(OwnerHook):
+    """Forward hook of the model's body: from now on the head is to be called."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """Watch the body's hidden states, unless the offsets are disabled or the caller adds them."""
+        if torch.compiler.is_compiling() or module is self.owner or active_adapter(self.owner) is None:
+            return
+        head = output_head(self.owner)
+        hook = find_hook(plain_layer(head), HeadHook, self.owner)
+        hidden_BTH = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
+        if isinstance(hidden_BTH, Tensor) and hook is not None and not hook.bypassed:
+            _proof(self.owner).body_returned(hidden_BTH)
+
+
+class HeadLookup(OwnerHook):
+    """Replacement of the owner's `get_output_embeddings`, for code that multiplies by the head's weight itself.
+
+    Between the body's forward pass and the head's it returns the head with moved rows, which TRL's losses read there;
+    otherwise the head.
+
+    Attributes:
+        proof: that losses come from the head
+    """
+
+    def __init__(self, owner: nn.Module) -> None:
+        super().__init__(owner)
+        self.proof = HeadProof()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "HeadLookup":
+        copied = cast(HeadLookup, super().__deepcopy__(memo))
+        copied.proof = HeadProof()
+        return copied
+
+    def __call__(self) -> Any:
+        """Return the head, or a stand-in with the same interface whose weight [V, H] has moved rows."""
+        head = output_head(self.owner)
+        adapter = active_adapter(self.owner)
+        if not self.proof.awaits_head or adapter is None or has_lora(head):
+            return head
+        return self.proof.moved_head(lambda: MovedHead(head, adapter.token_ids, adapter(None, None, "head_table")))
 
 
 class SaveGuard(OwnerHook):
@@ -161,6 +209,12 @@ def find_owner(model: nn.Module) -> Any:
     return next((module for module in model.modules() if MODULE_NAME in module._modules), None)
 
 
+def output_head(owner: nn.Module) -> Any:
+    """Return the head as the model's class finds it, never with moved rows."""
+    kind: Any = type(owner)
+    return kind.get_output_embeddings(owner)
+
+
 def active_adapter(owner: nn.Module) -> Any:
     """Return the `CoordOffsetAdapter`, or PEFT's wrapper of it; None while PEFT has it disabled or inactive."""
     module = owner._modules.get(MODULE_NAME)
@@ -175,7 +229,7 @@ def find_hook(layer: nn.Module, kind: type[_Hook], owner: nn.Module) -> _Hook | 
 
 def attach_hooks(owner: Any) -> int:
     """Register all missing hooks, freeze the base rows and return the number of missing hooks."""
-    embedding, head = plain_layer(owner.get_input_embeddings()), plain_layer(owner.get_output_embeddings())
+    embedding, head = plain_layer(owner.get_input_embeddings()), plain_layer(output_head(owner))
     body = owner.base_model
     attached = 0
     for layer, kind in ((embedding, EmbeddingHook), (head, HeadHook)):
@@ -185,8 +239,10 @@ def attach_hooks(owner: Any) -> int:
             attached += 1
     if find_hook(body, PlacementCheck, owner) is None:
         body.register_forward_pre_hook(PlacementCheck(owner))
+        body.register_forward_hook(BodyHook(owner))
         attached += 1
     owner.save_pretrained = SaveGuard(owner)
+    owner.get_output_embeddings = HeadLookup(owner)
     return attached
 
 
@@ -198,7 +254,8 @@ def detach_hooks(owner: nn.Module) -> None:
             for key in ours:
                 del hooks[key]
                 module._forward_hooks_with_kwargs.pop(key, None)
-    owner.__dict__.pop("save_pretrained", None)
+    for name in ("save_pretrained", "get_output_embeddings"):
+        owner.__dict__.pop(name, None)
 
 
 def check_placement(owner: nn.Module) -> None:
@@ -210,7 +267,7 @@ def check_placement(owner: nn.Module) -> None:
     """
     for name, layer, kind in (
         ("input embedding", owner.get_input_embeddings(), EmbeddingHook),
-        ("output head", owner.get_output_embeddings(), HeadHook),
+        ("output head", output_head(owner), HeadHook),
     ):
         if has_dora(layer):
             raise ValueError(
@@ -233,9 +290,14 @@ def check_placement(owner: nn.Module) -> None:
     if package in FUSED_HEAD_PACKAGES:
         raise ValueError(
             f"{package} computes the loss from lm_head.weight and never calls the head, so coordinate "
-            "offsets would be ignored: set use_liger_kernel to false, or train without coordinate offsets."
+            f"offsets would be ignored: {way_out(package)}, or train without coordinate offsets."
         )
     check_adapters(owner)
+
+
+def _proof(owner: nn.Module) -> HeadProof:
+    lookup: HeadLookup = owner.__dict__["get_output_embeddings"]
+    return lookup.proof
 
 
 def _first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

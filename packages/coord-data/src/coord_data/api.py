@@ -91,7 +91,7 @@ def inspect(
     path, folder = _found(annotations, images)
     read_by = _rules(images=folder, **rules)
     held = None if heldout is None else evidence_of(local_path(heldout), read_by.model_copy(update={"images": None}))
-    return examine_named(open_source(path, read_by.format), read_by, held, max_objects)
+    return examine_named(open_source(path, read_by.format, read_by.fields), read_by, held, max_objects)
 
 
 def prepare(

@@ -71,6 +71,14 @@ _ReadAs = Annotated[
         "example xyxy,percent or yxhw,square:640,mirrored.",
     ),
 ]
+_Fields = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROLE=NAME,...",
+        help="Which columns of a Parquet file, or members of a tar, are the image, the boxes and their label, where "
+        "several fit: image=photo,boxes=objects,label=category_name.",
+    ),
+]
 _Workers = Annotated[
     int | None,
     typer.Option(min=1, help="The number of processes that look at images, 1 for none beside this one.  [all cores]"),
@@ -141,6 +149,7 @@ def prepare(
         str, typer.Option(help="The geometry of the written objects: box, point, polygon, oriented or keypoints.")
     ] = "box",
     read_as: _ReadAs = None,
+    fields: _Fields = None,
     drop_duplicates: _DropDuplicates = None,
     join_boxes: _JoinBoxes = False,
     count: _Count = None,
@@ -168,6 +177,7 @@ def prepare(
         on_bad_box=on_bad_box,
         geometry=geometry,
         read_as=read_as,
+        fields=fields,
         allow_outside=allow_outside,
         strict=strict,
     )
@@ -214,6 +224,12 @@ def inspect(
             show_default=False,
         ),
     ],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            parser=_image_place, metavar="[IMAGES]", help="The folder of their images, as --images.", show_default=False
+        ),
+    ] = None,
     images: _Images = None,
     out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
     format: _Format = "auto",
@@ -225,6 +241,7 @@ def inspect(
     ] = None,
     max_objects: Annotated[int, typer.Option(min=1, help="The largest number of objects in a target text.")] = 30,
     read_as: _ReadAs = None,
+    fields: _Fields = None,
     allow_outside: _AllowOutside = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
     workers: _Workers = None,
@@ -234,9 +251,12 @@ def inspect(
 
     Writes findings.json and inspect.html. Exits with 1 if a fault would spoil training.
 
-    Example: inspect annotations.json --images photos
+    Example: inspect annotations.json photos
     """
     must_be_folder(out)
+    if folder is not None and images is not None:
+        raise InputError(f"--images: the folder of the images is named twice, {folder} and {images}; name one")
+    images = folder or images
     from coord_data.formats.registry import open_source
     from coord_data.inspection.examine import evidence_of
     from coord_data.inspection.find_data import examine_named, find_data
@@ -245,11 +265,11 @@ def inspect(
     from coord_data.looking.engines import Execution, executed
 
     annotations, images = find_data(data, images)
-    rules = _rules(read_as=read_as, images=images, format=format, allow_outside=allow_outside)
-    other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None})
+    rules = _rules(read_as=read_as, fields=fields, images=images, format=format, allow_outside=allow_outside)
+    other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None, "fields": None})
     with executed(Execution(workers, engine, parts_of(out))):
         held = None if heldout is None else evidence_of(heldout, other_rules)
-        examination = examine_named(open_source(annotations, format), rules, held, max_objects)
+        examination = examine_named(open_source(annotations, format, rules.fields), rules, held, max_objects)
     write_report(examination, out, Page(facts={"annotations": annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
 

@@ -132,3 +132,10 @@ def test_a_path_on_the_server_of_label_studio_is_named(tmp_path, name):
     (tmp_path / "t.jsonl").write_text(json.dumps({"image": name, "objects": []}) + "\n")
     with pytest.raises(InputError, match="a path on the server of Label Studio: export the project with its images"):
         load_annotated(tmp_path / "t.jsonl", ReadingRules(allow_outside=True))
+
+
+def test_image_that_the_question_of_qwen_vl_names_is_found(tmp_path):
+    question = {"from": "user", "value": "Picture 1: <img>a.jpg</img>\nFind the cat."}
+    turns = [question, {"from": "assistant", "value": "<ref>cat</ref><box>(100,200),(300,400)</box>"}]
+    found = read(tmp_path, {"id": "1", "conversations": turns})
+    assert found_in(found) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}

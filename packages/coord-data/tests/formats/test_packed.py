@@ -12,7 +12,7 @@ from tar_files import tar
 
 from coord_codec import InputError
 from coord_data import ReadingRules, load_annotated, open_source
-from coord_data.formats.packed import objects_of
+from coord_data.formats.tar_members import objects_of
 
 BOX = [20, 10, 40, 30]  # x, y, width, height: (.2, .2) to (.6, .8) of 100 x 50
 
@@ -40,11 +40,15 @@ def hub(path, columns, features=None, paths=("a.jpg", "b.jpg")):
 
 
 def read(path, **rules):
-    images = load_annotated(open_source(path), ReadingRules(**rules))
+    images = load_annotated(path, ReadingRules(**rules))
     return {
         instance.image: [(item.desc, *(round(v, 6) for v in item.bbox)) for item in instance.objects]
         for instance in images.instances
     }
+
+
+def told(path, **rules):
+    return "\n".join(load_annotated(path, ReadingRules(**rules)).notes)
 
 
 LABEL = {"names": ["cat", "dog"], "_type": "ClassLabel"}
@@ -111,16 +115,16 @@ def test_shards_of_a_folder_are_one_set_with_every_image_once(tmp_path):
         open_source(folder)
 
 
-def test_rows_without_pixels_are_told(tmp_path, caplog):
-    caplog.set_level("INFO")
+def test_rows_without_pixels_are_told(tmp_path):
     path = hub(tmp_path / "a.parquet", OF_OBJECTS)
     table = pa.parquet.read_table(path)
     rows = table["image"].to_pylist()
     for n, name in enumerate(("some", "none")):
         images = [{**row, "bytes": None} if k >= 1 - n else row for k, row in enumerate(rows)]
         pa.parquet.write_table(table.set_column(0, "image", pa.array(images)), tmp_path / f"{name}.parquet")
-    assert set(read(tmp_path / "some.parquet")) == {"a.jpg"} and "1 rows whose image is a path" in caplog.text
-    with pytest.raises(InputError, match="found none; 2 rows whose image is a path"):
+    assert set(read(tmp_path / "some.parquet")) == {"a.jpg"}
+    assert "1 rows whose image is a path" in told(tmp_path / "some.parquet")
+    with pytest.raises(InputError, match=r"found none; .*2 rows whose image is a path"):
         open_source(tmp_path / "none.parquet")
 
 
@@ -147,14 +151,13 @@ def test_a_tar_has_the_boxes_of_the_json_beside_each_image(tmp_path, record, jso
     assert read(path) == {"0/a.jpg": [("cat", 0.2, 0.2, 0.6, 0.8)]}
 
 
-def test_what_a_tar_leaves_out_is_told_and_the_rest_is_read(tmp_path, caplog):
-    caplog.set_level("INFO")
+def test_what_a_tar_leaves_out_is_told_and_the_rest_is_read(tmp_path):
     record = json.dumps({"boxes": [BOX], "labels": ["cat"]}).encode()
     members = {"a.jpg": encoded(0), "a.json": record, "b.jpg": encoded(1), "c.jpg": encoded(2), "c.json": b"{"}
     members |= {"street.v1.jpg": encoded(3), "street.v1.json": record, "d.seg.png": encoded(4, "PNG"), "d.json": record}
-    assert set(read(tar(tmp_path / "set.tar", members))) == {"a.jpg", "street.v1.jpg", "d.seg.png"}
-    assert "2 images without annotations" in caplog.text
-    assert "such as c.json" in caplog.text
+    path = tar(tmp_path / "set.tar", members)
+    assert set(read(path)) == {"a.jpg", "street.v1.jpg"}
+    assert all(words in told(path) for words in ("1 images without annotations", "such as c.json", "1 images seg.png"))
 
 
 def test_a_tar_of_images_alone_is_an_archive_to_unpack(tmp_path):
@@ -185,6 +188,151 @@ def test_an_address_is_read_as_its_copy(tmp_path):
     assert len(load("memory://hub/train.parquet").instances) == 2
 
 
+CAT, CATS = ("cat", 0.2, 0.2, 0.6, 0.8), {"bbox": [BOX], "category": ["cat"]}
+BOXED = {"bbox": pa.array([BOX, BOX], pa.list_(pa.int64(), 4)), "label": ["cat", "dog"]}
+SCENE = {"label": LABEL | {"names": ["street", "yard"]}, "objects": {"feature": {"bbox": {}, "category": LABEL}}}
+DECIMALS = pa.array([[BOX], [BOX]], pa.list_(pa.list_(pa.decimal128(9, 2))))
+TIMES = pa.array([[1_000_000_001], [5]], pa.list_(pa.timestamp("ns")))
+COLUMNS = {
+    "a class of the scene": ({"label": [1, 0], "objects": [{"bbox": [BOX], "category": [0]}] * 2}, SCENE, [CAT]),
+    "decimals": ({"boxes": DECIMALS, "labels": [["cat"], ["cat"]]}, None, [CAT]),
+    "times": ({"boxes": [[BOX], [BOX]], "labels": [["cat"], ["cat"]], "at": TIMES}, None, [CAT]),
+    "a number beside a name": ({"objects": [CATS | {"category": [7], "category_name": ["cat"]}] * 2}, None, [CAT]),
+    "one box a row": (BOXED, None, [CAT]),
+    "fractions": ({"objects": [{"bbox": [[0.2, 0.2, 0.4, 0.6]], "category": ["cat"]}] * 2}, None, [CAT]),
+    "corners that leave the image as sizes": (
+        {"objects": [{"bbox": [[60, 20, 80, 40]], "category": ["cat"]}] * 2},
+        None,
+        [("cat", 0.6, 0.4, 0.8, 0.8)],
+    ),
+    "corners by their areas": ({"objects": [CATS | {"bbox": [[20, 10, 60, 40]], "area": [1200]}] * 2}, None, [CAT]),
+    "phrases in fractions": ({"bbox": [[0.2, 0.2, 0.6, 0.8]] * 2, "instruction": ["cat", "dog"]}, None, [CAT]),
+    "phrases in pixels": ({"bbox": [BOX] * 2, "instruction": ["cat", "dog"]}, None, [CAT]),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_what_belongs_to_a_box_of_parquet_is_sought_in_its_own_structure(tmp_path, case):
+    columns, features, expected = COLUMNS[case]
+    assert read(hub(tmp_path / "a.parquet", columns, features))["a.jpg"] == expected
+
+
+def test_structures_with_times_uuids_and_ids_as_doubles_are_read(tmp_path):
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"], pa.binary(16)))
+    times = pa.array([1_000_000_001], pa.timestamp("ns"))
+    item = {"bbox": pa.array([BOX]), "category": pa.array(["cat"]), "at": times, "id": uuids}
+    items = pa.StructArray.from_arrays(list(item.values()), list(item))
+    columns = {"objects": pa.ListArray.from_arrays([0, 1, 1], items), "image_id": [7.0, 9.0]}
+    found = load_annotated(hub(tmp_path / "a.parquet", columns))
+    assert {i.image_id: [o.desc for o in i.objects] for i in found.instances} == {7: ["cat"], 9: []}
+
+
+def test_boxes_of_rows_of_one_image_are_of_one_image(tmp_path):
+    path = hub(tmp_path / "a.parquet", BOXED)
+    table = pa.parquet.read_table(path)
+    one = table.set_column(0, "image", pa.array([table["image"][0].as_py()] * 2))
+    pa.parquet.write_table(one, path)
+    assert read(path) == {"a.jpg": [CAT, ("dog", *CAT[1:])]}
+
+
+def test_each_shard_has_its_own_order_of_names(tmp_path):
+    for n, names in enumerate((["cat", "dog"], ["dog", "cat"])):
+        features = {"objects": {"feature": {"bbox": {}, "category": LABEL | {"names": names}}}}
+        hub(tmp_path / f"train-0000{n}-of-00002-0123456789abcdef.parquet", OF_LISTS, features, paths=(f"{n}.jpg", None))
+    found = read(tmp_path)
+    assert [found[f"{n}.jpg"][0][0] for n in (0, 1)] == ["dog", "cat"]
+
+
+def test_names_that_rewriting_lost_are_told(tmp_path):
+    assert "classes are the numbers of category" in told(hub(tmp_path / "a.parquet", OF_LISTS))
+
+
+@pytest.mark.parametrize("order", [("depth", "image"), ("image", "depth"), ("mask_overlay", "rgb")])
+def test_photograph_is_the_image_column_of_its_kind_and_name(tmp_path, order):
+    rows = {
+        name: [{"bytes": encoded(n + 2 * (name in ("image", "rgb"))), "path": None}] for n, name in enumerate(order)
+    }
+    pa.parquet.write_table(pa.table({**rows, "objects": [CATS]}), tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet")
+    kept = {path.read_bytes() for path in source.path.parent.glob("*.jpg")}
+    assert kept == {rows[name][0]["bytes"] for name in order if name in ("image", "rgb")}
+
+
+SEVERAL = {
+    "image": {"left": "image", "right": "image", "objects": "boxes"},
+    "boxes": {"image": "image", "faces": "boxes", "hands": "boxes"},
+    "label": {"image": "image", "objects": "two labels"},
+}
+
+
+@pytest.mark.parametrize("role", SEVERAL)
+def test_several_columns_that_fit_are_refused_until_one_is_chosen(tmp_path, role):
+    values = {"image": {"bytes": encoded(0), "path": "a.jpg"}, "boxes": CATS, "two labels": CATS | {"label": ["dog"]}}
+    table = pa.table({name: [values[kind]] for name, kind in SEVERAL[role].items()})
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=f"--fields {role}="):
+        open_source(tmp_path / "a.parquet")
+    choice = {"image": "right", "boxes": "hands", "label": "category"}[role]
+    assert read(tmp_path / "a.parquet", fields=f"{role}={choice}") == {"a.jpg": [CAT]}
+    with pytest.raises(InputError, match="expected one of"):
+        read(tmp_path / "a.parquet", fields=f"{role}=nothing")
+
+
+SHARDS = {
+    "hash of the hub": "train-0000{}-of-00002-0123456789abcdef.parquet",
+    "Ray": "0d3cc24f3f1b4a3f8c1d_00000{}_000000.parquet",
+    "Ray, two blocks": "7_00000{}_000000-0.parquet",
+    "Spark": "part-0000{}-0d3cc24f-3f1b-4a3f-8c1d-0123456789ab-c000.snappy.parquet",
+    "DuckDB": "data_{}.parquet",
+}
+
+
+@pytest.mark.parametrize("name", SHARDS.values(), ids=SHARDS)
+def test_names_of_shards_are_no_splits(tmp_path, name):
+    for n in range(2):
+        hub(tmp_path / name.format(n), {"objects": [CATS, CATS]}, paths=(f"{n}.jpg", f"{n}b.jpg"))
+    assert set(read(tmp_path)) == {"0.jpg", "0b.jpg", "1.jpg", "1b.jpg"}
+
+
+STATED = json.dumps({"boxes": [BOX], "labels": ["cat"]}).encode()
+TARS = {
+    "a mask beside": {"a.jpg": 0, "a.mask.png": 1, "a.json": STATED},
+    "a mask before": {"a.seg.png": 1, "a.jpg": 0, "a.json": STATED},
+    "of a folder": {"./a.jpg": 0, "./a.json": STATED},
+    "several JSONs": {"a.jpg": 0, "a.caption.json": b'{"text": "a cat"}', "a.json": STATED},
+    "boxes in a JSON of their own": {"a.jpg": 0, "a.json": b'{"id": 3}', "a.boxes.json": STATED},
+    "fractions": {"a.jpg": 0, "a.json": json.dumps([{"bbox": [0.2, 0.2, 0.4, 0.6], "label": "cat"}]).encode()},
+}
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize("case", TARS)
+def test_a_tar_has_one_photograph_and_one_json_with_boxes_of_each_key(tmp_path, case, mode):
+    members = {name: encoded(value) if isinstance(value, int) else value for name, value in TARS[case].items()}
+    path = tar(tmp_path / ("set.tar.gz" if mode == "w:gz" else "set.tar"), members, mode)
+    assert read(path) == {"a.jpg": [CAT]}
+
+
+@pytest.mark.parametrize(
+    ("members", "choice"),
+    [
+        ({"a.left.jpg": 0, "a.right.jpg": 1, "a.json": STATED}, "image=left.jpg"),
+        ({"a.jpg": 0, "a.boxes.json": STATED, "a.other.json": STATED}, "boxes=boxes.json"),
+    ],
+)
+def test_several_members_that_fit_are_refused_until_one_is_chosen(tmp_path, members, choice):
+    path = tar(tmp_path / "a.tar", {k: encoded(v) if isinstance(v, int) else v for k, v in members.items()})
+    with pytest.raises(InputError, match=f"--fields {choice}"):
+        open_source(path)
+    assert list(read(path, fields=choice).values()) == [[CAT]]
+
+
+def test_fields_are_of_packed_files_alone(tmp_path):
+    (tmp_path / "a.csv").write_text("image,label,xmin,ymin,xmax,ymax\na.jpg,cat,1,2,3,4\n")
+    with pytest.raises(InputError, match="--fields chooses columns of Parquet"):
+        read(tmp_path / "a.csv", fields="label=class")
+
+
 def test_objects_of_lists_of_other_lengths_keep_what_belongs_to_each_box():
     record = {"objects": {"bbox": [BOX, BOX], "label": ["cat", "dog"], "size": [100, 50, 3]}}
-    assert [item["category"] for item in objects_of(record)] == ["cat", "dog"]
+    assert [item["category"] for item in objects_of(record)[0]] == ["cat", "dog"]

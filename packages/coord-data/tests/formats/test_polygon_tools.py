@@ -1,11 +1,13 @@
 """LabelMe and VGG Image Annotator: shapes in pixels that count from 0."""
 
+import base64
 import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from coord_data import load_annotated
 from coord_data.reading.read import read_source
 
 SIZE = (200, 100)
@@ -68,6 +70,37 @@ def test_labelme_image_is_found_by_its_name(folder):
     write_labelme(folder / "a.json", ("rectangle", [20, 10], [60, 40]), imagePath="..\\photos\\a.png")
     (record,) = read_source(folder / "a.json").annotations.instances
     assert record.image == "a.png"
+
+
+def test_labelme_parts_of_a_group_are_one_object_and_ignore_is_no_class(folder):
+    parts = [("cat", 1, [20, 10], [60, 40]), ("cat", 1, [50, 30], [90, 45]), ("dog", 1, [100, 50], [120, 60])]
+    parts += [("cat", None, [150, 50], [160, 60]), ("cat", None, [170, 50], [180, 60])]
+    parts += [("__ignore__", 7, [0, 0], [9, 9])]
+    rows = [
+        {"label": label, "points": points, "shape_type": "rectangle", "group_id": group}
+        for label, group, *points in parts
+    ]
+    write_labelme(folder / "a.json", shapes=rows)
+    found = read_source(folder / "a.json").annotations
+    expected = {
+        ("cat", 20, 10, 90, 45),
+        ("dog", 100, 50, 120, 60),
+        ("cat", 150, 50, 160, 60),
+        ("cat", 170, 50, 180, 60),
+    }
+    assert set(boxes(found)) == expected and not found.problems
+    assert len([note for note in found.notes if "__ignore__" in note or "group_id" in note]) == 2
+
+
+def test_labelme_file_with_its_pixels_inside_is_readable_without_its_image(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    inside = base64.b64encode((folder / "a.png").read_bytes()).decode()
+    (folder / "a.png").unlink()
+    write_labelme(folder / "a.json", ("rectangle", [20, 10], [60, 40]), imageData=inside)
+    write_labelme(folder / "b.json", ("rectangle", [20, 10], [60, 40]))
+    found = load_annotated(folder)
+    assert {i.image: len(i.objects) for i in found.instances} == {"a.png": 1, "b.png": 1} and not found.problems
+    assert "imageData" in found.notes[0]
 
 
 def write_via(path, *shapes, attributes=None, project=False):

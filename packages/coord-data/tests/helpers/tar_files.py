@@ -4,8 +4,8 @@ import io
 import tarfile
 
 
-def tar(path, members):
-    with tarfile.open(path, "w") as archive:
+def tar(path, members, mode="w"):
+    with tarfile.open(path, mode) as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from coco_builder import coco, generated_set
 
-from coord_eval import Detections, load_ground_truth, score
+from coord_eval import Detections, compare, load_ground_truth, score
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import diagnose, smart_resize
 
@@ -329,3 +329,87 @@ def test_few_boxes_of_very_many_images_are_looked_at():
     boxes = Detections.of(truth, np.array([3, 5, 11]), none_B, numbers_B4, np.ones(3), none_B)
     raw = RawNumbers(boxes, numbers_B4, np.full((3, 2), np.nan), "xyxy", "plain")
     assert interpretations_by_fit(truth, raw)[0].fit == pytest.approx(1)
+
+
+def _centred(x, y, w, h, size):
+    """Pixels of a square of 640 x 640 with the image in its centre."""
+    ratio = 640 / max(size)
+    left, top = ((640 - side * ratio) / 2 for side in size)
+    return x * ratio + left, y * ratio + top, w * ratio, h * ratio
+
+
+_WRONG = {
+    "divided by 1 ": lambda x, y, w, h, s: (x / s[0], y / s[1], w / s[0], h / s[1]),
+    "divided by 100 ": lambda x, y, w, h, s: (100 * x / s[0], 100 * y / s[1], 100 * w / s[0], 100 * h / s[1]),
+    "as xywh divided by ": lambda x, y, w, h, s: (1000 * x / s[0], 1000 * y / s[1], 1000 * w / s[0], 1000 * h / s[1]),
+    "numbers in pixels of the image (bbox holds x1, y1, x2, y2;": lambda x, y, w, h, s: (x, y, x + w, y + h),
+    "as yxyx in pixels of the image": lambda x, y, w, h, s: (y, x, y + h, x + w),
+    "as yxhw in pixels of the image": lambda x, y, w, h, s: (y, x, h, w),
+    "as cxcywh in pixels of the image": lambda x, y, w, h, s: (x + w / 2, y + h / 2, w, h),
+    "as cxcywh divided by 1 ": lambda x, y, w, h, s: ((x + w / 2) / s[0], (y + h / 2) / s[1], w / s[0], h / s[1]),
+    "numbers divided by 1 ": lambda x, y, w, h, s: (x / s[0], y / s[1], (x + w) / s[0], (y + h) / s[1]),
+    "a copy of 416 x 416": lambda x, y, w, h, s: (416 * x / s[0], 416 * y / s[1], 416 * w / s[0], 416 * h / s[1]),
+    "640 in a padded square with the image in the centre": _centred,
+    "x times 2.000, y times 2.000": lambda x, y, w, h, s: (x / 2, y / 2, w / 2, h / 2),
+    "x times 0.500, y times 0.500": lambda x, y, w, h, s: (2 * x, 2 * y, 2 * w, 2 * h),
+    "mirrored left to right": lambda x, y, w, h, s: (s[0] - x - w, y, w, h),
+    "turned upside down": lambda x, y, w, h, s: (s[0] - x - w, s[1] - y - h, w, h),
+}
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+@pytest.mark.parametrize("detector", ["centernet", "nanodet"])
+def test_readings_of_a_real_list_are_named_and_a_right_one_and_noise_are_not(real_detectors, detector):
+    """Most of the answers of a detector are of low score and beside no object."""
+    truth, results = real_detectors(detector)
+    size = {image["id"]: (image["width"], image["height"]) for image in truth["images"]}
+    for name, change in _WRONG.items():
+        wrong = [row | {"bbox": [float(v) for v in change(*row["bbox"], size[row["image_id"]])]} for row in results]
+        lines = diagnosis(truth, wrong)
+        assert name in lines[1] and "would give AP" in lines[1], (name, lines)
+        assert "how sure" in lines[-1] and "with another's" in lines[-1]
+    assert "so it is right" in diagnosis(truth, results)[-1]
+    assert diagnosis(truth, results, diagnose=None) == []
+    draw = np.random.default_rng(0)
+    others = dict(zip(size, draw.permutation(list(size)).tolist(), strict=True))
+    elsewhere = [row | {"image_id": others[row["image_id"]]} for row in results]
+    central = [
+        row | {"bbox": [*(np.array(size[row["image_id"]]) * draw.uniform(0.1, 0.4, 2)).tolist(), 250.0, 250.0]}
+        for row in results
+    ]
+    anywhere = [row | {"bbox": draw.uniform(0, 1000, 4).tolist()} for row in results]
+    for noise in (elsewhere, central, anywhere):
+        assert "no scale, order, shift or resize fits" in diagnosis(truth, noise)[-1]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("detector", ["centernet", "nanodet"])
+def test_ids_of_another_list_are_named_from_the_labels_of_matched_boxes(real_detectors, detector):
+    truth, results = real_detectors(detector)
+    right = score(truth, results)["AP"]
+    ids = sorted(category["id"] for category in truth["categories"])
+    for first, last in ((0, 79), (1, 80)):
+        moved = [row | {"category_id": ids.index(row["category_id"]) + first} for row in results]
+        lines = diagnosis(truth, moved, diagnose=None)
+        assert any(f"from {first} to {last}, would give AP {right:.3f}" in line for line in lines), lines
+    renumbered = truth | {
+        key: [row | {name: ids.index(row[name])} for row in truth[key]]
+        for key, name in (("categories", "id"), ("annotations", "category_id"))
+    }
+    lines = diagnosis(renumbered, results, diagnose=None)
+    assert any(f"as COCO's own id, of 1 to 90, would give AP {right:.3f}" in line for line in lines)
+    assert not any("category_id" in line for line in diagnosis(truth, results))
+
+
+@pytest.mark.shared
+def test_few_boxes_of_low_score_hide_no_reading_and_one_class_of_many_is_no_wrong_label(shared_dir):
+    mini = shared_dir / "real_detectors" / "mini"
+    for results in ("r.json", "r1.json"):
+        lines = diagnosis(mini / "gt.json", mini / results, diagnose=None)
+        assert "divided by 1 " in lines[1] and "would give AP 1.000" in lines[1]
+    lines = diagnosis(mini / "gt2.json", mini / "r2.json", diagnose=None)
+    assert "of 61 categories with objects 1 is answered" in lines[1] and "1.000: 'cat' 1.000" in lines[1]
+    assert not any("labels are wrong" in line for line in lines)
+    runs = {name: score(mini / "gt2.json", mini / "r2.json") for name in "ab"}
+    assert not any("learnt" in note for note in compare(runs).notes)

@@ -19,9 +19,9 @@ from coord_data.inspection.find_data import examine_named
 from coord_data.inspection.report import refuse, say_classes, say_findings, write_report
 from coord_data.reading.image_set import Evidence, ImageSet
 from coord_data.reading.rules import ReadingRules
+from coord_detect.console import say
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say
 from coord_trainer.data.load import load_training, rules_of, source_configs
 from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.shown import ModelView, ShownImage, with_model, without_model
@@ -32,7 +32,7 @@ _SCORED = 2000  # images at most from which the ceilings are computed
 def _rules(config: RunConfig, *, heldout: bool = False) -> ReadingRules:
     """Return how the training set of a configuration is read for its inspection, or the held-out set."""
     data = rules_of(config)
-    kept = {"format", "allow_outside", "read_as", "max_side_ratio"}
+    kept = {"format", "fields", "allow_outside", "read_as", "max_side_ratio"}
     images = data.heldout_images if heldout else data.images
     return ReadingRules(images=images, **{name: getattr(data, name) for name in kept})
 
@@ -75,7 +75,7 @@ def _examined(config: RunConfig) -> Examination:
     data, rules = config.data, _rules(config)
     heldout = data.heldout_annotations
     held = None if heldout is None else evidence_of(heldout, _rules(config, heldout=True))
-    return examine_named(open_source(data.annotations, data.format), rules, held, data.max_objects)
+    return examine_named(open_source(data.annotations, data.format, data.fields), rules, held, data.max_objects)
 
 
 def _model_view(config: RunConfig, wanted: bool, sample: int | None) -> ModelView | None:

@@ -18,6 +18,7 @@ from coord_codec.coco.reader import READ, contradictions, is_larger, numbered
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.tables import ImageId
 from coord_codec.fields import OF_COCO, not_read, states_more
+from coord_codec.origins import SCALABEL
 
 _NUMBER = frozenset({int, float})
 PART = 1 << 14
@@ -35,6 +36,7 @@ class AnnotationColumns:
         count: number of rows
         other: the rows that are no plain numbers, by their position
         notes: counts of what plain rows have besides
+        from_scalabel: number of boxes that scalabel wrote
     """
 
     def __init__(self, whole: bool = False) -> None:
@@ -43,6 +45,7 @@ class AnnotationColumns:
         self._floats: list[np.ndarray] = []
         self.other: dict[int, Any] = {}
         self.notes = Counter[str]()
+        self.from_scalabel = 0
 
     def add(self, records: Sequence[Any]) -> None:
         """Add rows of the list."""
@@ -73,6 +76,7 @@ class AnnotationColumns:
         kept = [positions[n] for n in np.flatnonzero(sound_N).tolist()]
         for n in kept if not fields else ():
             self.notes[PHRASES] += not PHRASE_KEYS.isdisjoint(records[n])
+            self.from_scalabel += SCALABEL in records[n] and "segmentation" not in records[n]
             if not READ.issuperset(records[n]):
                 self.notes.update(not_read(records[n], READ))
         if len(kept) < len(records):
@@ -105,6 +109,7 @@ class AnnotationColumns:
         ints_N5, floats_N5 = self.numbers
         own_N = np.isin(ints_N5[:, 1], [value for value in ids if isinstance(value, int)])
         rows = [record_of(*pair) for pair in zip(ints_N5[own_N].tolist(), floats_N5[own_N].tolist(), strict=True)]
+        rows = [{**row, SCALABEL: ""} for row in rows] if self.from_scalabel else rows
         others = (row for row in self.other.values() if isinstance(row, dict))
         return [*rows, *(row for row in others if _is_id(row.get("image_id")) and numbered(row["image_id"]) in ids)]
 

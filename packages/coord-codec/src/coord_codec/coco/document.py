@@ -24,6 +24,7 @@ from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
 from coord_codec.json_file import JsonFile
 from coord_codec.json_stream import stream_parts
+from coord_codec.origins import ORIGINS, SHORT, WIDE, Origin
 from coord_codec.placing import CLIPPED, place
 from coord_codec.problems import Problem
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
 
 _NO_AREA = float("nan")
+_CLEAR = 0.95
+"""Share of the areas of boxes that must be those of boxes a pixel larger."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +258,7 @@ class _Content:
         position_N, image_N, category_N, crowd_N = all_ints[order_N].T
         floats = np.concatenate([floats_N5[known_N], np.array(more_floats, np.float64).reshape(-1, 5)])[order_N]
         low_N2, sides_N2, area_N = floats[:, :2], floats[:, 2:4], floats[:, 4]
+        sides_N2 = self._sides(sides_N2, np.where(crowd_N == 1, np.nan, area_N))
         has_area_N = ~np.isnan(area_N)
         with np.errstate(over="ignore"):
             return BoxTable.of(
@@ -271,6 +275,15 @@ class _Content:
                 sizes_I2=[(image.width or np.nan, image.height or np.nan) for image in reader.images],
                 labels=tuple(category.name for category in reader.categories),
             )
+
+    def _sides(self, sides_N2: np.ndarray, area_N: np.ndarray) -> np.ndarray:
+        """Return width and height of each box up to its edge, where the writer of the file counts them otherwise."""
+        wide, notes = self.annotations.from_scalabel > 0, self.reader.notes
+        origin = ORIGINS["from-0-past-last"] if wide else origin_of_areas(sides_N2, area_N)
+        if not origin.high:
+            return sides_N2
+        notes[WIDE if wide else SHORT] += len(sides_N2)
+        return np.maximum(sides_N2 - origin.high, 0)
 
     def _place(self, table: BoxTable, usable_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the boxes as fractions, NaN where they are no object of a record, and whether they were clipped."""
@@ -336,3 +349,26 @@ class _Content:
 def _index_of(id_N: np.ndarray, index: Mapping[int | str, int]) -> np.ndarray:
     """Return the index of the row with each id, -1 where no row has it."""
     return np.array([index.get(value, -1) for value in id_N.tolist()], np.int64)
+
+
+def origin_of_areas(sides_N2: np.ndarray, area_N: np.ndarray) -> Origin:
+    """Return the origin that the areas of a COCO file show beside the sides of its boxes.
+
+    An area of (w + 1)(h + 1) says that w and h are differences of the first and the last pixel. Areas of masks and
+    outlines are neither, and say nothing.
+
+    Args:
+        sides_N2: width and height of each box in pixels
+        area_N: its stated area, NaN where there is none
+
+    Example:
+        >>> origin_of_areas(np.array([[39.0, 39.0]]), np.array([1600.0])).word
+        'from-0-to-last'
+        >>> origin_of_areas(np.array([[40.0, 40.0]]), np.array([1600.0])).word
+        'from-0'
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        own, larger = (
+            np.count_nonzero(np.isclose(area_N, (sides_N2 + more).prod(axis=1), rtol=1e-6, atol=0)) for more in (0, 1)
+        )
+    return ORIGINS["from-0-to-last" if larger and larger >= _CLEAR * (own + larger) else "from-0"]

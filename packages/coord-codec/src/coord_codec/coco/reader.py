@@ -26,6 +26,7 @@ from coord_codec.fields import (
     states_more,
 )
 from coord_codec.files import InputError, finite_numbers, identifier
+from coord_codec.origins import SCALABEL
 from coord_codec.problems import Problem
 
 NOT_AROUND = "boxes that are not around their segmentation"
@@ -38,8 +39,11 @@ _PANOPTIC = (
     "segments_info: expected an object a row, found the segments of panoptic COCO: name the instance annotations of "
     "the same images (instances_*.json), or convert the file into such"
 )
-READ = PHRASE_KEYS | OF_COCO | {"attributes", "segments_info"}
+READ = PHRASE_KEYS | OF_COCO | {"attributes", "segments_info", SCALABEL}
 """Fields of an annotation that are read, or told otherwise."""
+_NOTHING = frozenset(("empty", "blank", "background", "nothing"))
+"""Names of categories whose annotations without a box say that an image has no objects, as COCO Camera Traps' do."""
+WITHOUT_OBJECTS = "annotations that state an image without objects, by a category such as empty"
 CROWDS = "crowd regions, which are not training targets"
 ZERO_AREA = "boxes of zero area"
 
@@ -168,7 +172,7 @@ class CocoReader:
         return self._category_ids.index
 
     def row(self, record: Any) -> Annotation | None:
-        """Return a valid annotation; None if it is marked as deleted.
+        """Return a valid annotation; None if it is marked as deleted, or says that its image has no objects.
 
         Raises:
             InputError: `field: fault`, if the annotation is left out
@@ -183,6 +187,10 @@ class CocoReader:
             raise InputError(_PANOPTIC)
         image = self._find_row(record, "image_id", self._image_ids, "an image")
         category = self._find_row(record, "category_id", self._category_ids, "a category")
+        shapes = (record.get("bbox"), record.get("segmentation"), record.get("keypoints"))
+        if not any(shapes) and self.categories[category].name.strip().lower() in _NOTHING:
+            self.notes[WITHOUT_OBJECTS] += 1
+            return None
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")
         if width < 0 or height < 0:
             found = f"{width:g} x {height:g} ([x, y, width, height] in pixels is meant)"

@@ -12,7 +12,16 @@ from coord_codec.files import InputError
 from coord_data.looking.image_paths import is_hidden
 from coord_data.sources.source import Source
 
-NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names", "darknet.labels", "obj.data")
+NAME_FILES = (
+    "data.yaml",
+    "data.yml",
+    "dataset.yaml",
+    "data_config.yaml",
+    "classes.txt",
+    "obj.names",
+    "darknet.labels",
+    "obj.data",
+)
 DATA_FILES = (".yaml", ".yml", ".data")
 """Suffixes of files that name the splits and classes of a data set."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
     annotations = AnnotationSet(records, *facts)
     raw = raw_of_records if found.table is None else partial(raw_of_coco, found.table)
     base, boxes = rules.images or base_of(source.path), raw(annotations, found.source)
-    return Evidence(source.named, annotations, folder.root, base, source.format, (), boxes, folder)
+    return Evidence(source.named, annotations, folder.root, base, source.format, source.notes, boxes, folder)
 
 
 def records_of(
@@ -59,8 +60,11 @@ def records_of(
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
 
-    if rules.read_as is not None:
-        reading = ReadAs.parse(rules.read_as)
+    stated = [ReadAs.parse(words) for words in (rules.read_as, source.read_as) if words is not None]
+    if stated:
+        reading = replace(
+            stated[0], layout=stated[0].layout or stated[-1].layout, unit=stated[0].unit or stated[-1].unit
+        )
         source = reread_source(source, reading, folder.look_at)
     kind = None if geometry_of(rules.geometry).is_box else geometry_of(rules.geometry)
     is_coco = bool(_COCO & source.keys[0]) and source.record is None

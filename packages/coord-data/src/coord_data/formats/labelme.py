@@ -7,13 +7,16 @@
 | `circle` (centre, and a point on it) | the box around it |
 | `point` | a point |
 | `line`, `linestrip`, `mask`, others | refused |
+
+As labelme's own converter has it, shapes with one `label` and `group_id` are one object, and `__ignore__` is no class.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -21,11 +24,15 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import OUTLINED, kept, with_fields
-from coord_data.looking.image_paths import find_root
+from coord_data.looking.image_paths import ImageIndex, find_root
+from coord_data.remote import cache_folder, place_inside, suffix_of
 from coord_data.sources.raw import RawImage, RawObject, Reading, around, check, images_named, number
 from coord_data.sources.source import Source
 
 _CIRCLES = "circles, read as the box around them"
+_IGNORED = "__ignore__"
+_NO_CLASS = "shapes labelled __ignore__, which is no class of LabelMe's converter, left out"
+_JOINED = "shapes with the label and group_id of another, of which they are further parts"
 _READ = frozenset(("label", "points", "shape_type", "group_id", "description", "flags", "mask", "other_data"))
 
 
@@ -46,10 +53,43 @@ def read(source: Source, images: Path | None) -> Reading:
     files = [path for path in source.glob("**/*.json") if _is_labelme(source.file(path))] or [source.path]
     folder = source.path if source.is_dir else source.path.parent
     root = find_root(images, folder)
-    documents = [_document(Source(path)) for path in files]
-    rows = zip(files, documents, strict=True)
-    named = ((str(path), document, _names(document, path, folder)) for path, document in rows)
-    return Reading(images_named(root, named, _image), root)
+    rows = [(path, _document(Source(path))) for path in files]
+    names = [_names(document, path, folder) for path, document in rows]
+    found = ImageIndex(root).find_all(names)
+    notes: tuple[str, ...] = ()
+    missing = [not (root / image.name).is_file() for image in found]
+    if any(lacks and _pixels(document) for lacks, (_, document) in zip(missing, rows, strict=True)):
+        notes = (f"{folder}: images are read from imageData in the files, as {sum(missing)} image files are missing",)
+        named = [(path.relative_to(folder), document) for path, document in rows]
+        root, names = _unpacked([root / image.name for image in found], named, files)
+    named_rows = ((str(path), document, own) for (path, document), own in zip(rows, names, strict=True))
+    return Reading(images_named(root, named_rows, _image), root, notes)
+
+
+def _pixels(document: Mapping[str, Any] | str) -> bytes | None:
+    """Return the image that a document has inside; None if it has none."""
+    stated = None if isinstance(document, str) else document.get("imageData")
+    try:
+        return b64decode(stated, validate=True) if isinstance(stated, str) and stated else None
+    except ValueError:
+        return None
+
+
+def _unpacked(
+    images: Sequence[Path], named: Sequence[tuple[Path, Mapping[str, Any] | str]], files: Sequence[Path]
+) -> tuple[Path, list[tuple[str, ...]]]:
+    """Return a folder of the cache with the image of each document, and their names in it."""
+    stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    folder = cache_folder("labelme", json.dumps(stamps))
+    names: list[tuple[str, ...]] = []
+    for image, (path, document) in zip(images, named, strict=True):
+        content = _pixels(document) or (image.read_bytes() if image.is_file() else b"")
+        place = place_inside(folder, path.with_suffix(suffix_of(content)).as_posix())
+        names.append((place.relative_to(folder).as_posix(),))
+        if content and not place.is_file():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+    return folder, names
 
 
 def _document(source: Source) -> Mapping[str, Any] | str:
@@ -74,11 +114,21 @@ def _names(document: Mapping[str, Any] | str, path: Path, folder: Path) -> tuple
 def _image(document: Mapping[str, Any], image: RawImage) -> RawImage:
     check(isinstance(document.get("shapes"), list), "shapes: expected a list", document.get("shapes"))
     shapes, notes = kept(document["shapes"], _READ, {**document, "image": image.name})
-    objects = [
-        RawObject("", (), f"{image.where}: shapes[{position}]").tried(partial(_object, shape))
+    read = [
+        (shape, RawObject("", (), f"{image.where}: shapes[{position}]").tried(partial(_object, shape)))
         for position, shape in enumerate(shapes)
     ]
-    image = image._replace(objects=objects, notes=image.notes + notes)
+    objects: dict[Any, RawObject] = {}
+    for position, (shape, part) in enumerate(read):
+        if part.desc == _IGNORED:
+            notes += (_NO_CLASS,)
+            continue
+        group = shape.get("group_id") if isinstance(shape, Mapping) else None
+        has_box = len(part.corners_xyxy) == 4 and not part.is_point
+        key = (part.desc, str(group)) if group is not None and has_box else (position,)
+        notes += (_JOINED,) * (key in objects)
+        objects[key] = objects[key].joined(part) if key in objects else part
+    image = image._replace(objects=list(objects.values()), notes=image.notes + notes)
     return image.sized(document.get("imageWidth"), document.get("imageHeight"))
 
 

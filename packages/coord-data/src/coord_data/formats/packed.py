@@ -5,10 +5,11 @@ then read as any other: by the same rules, as a stream where it is large, in ano
 
 | source | image | boxes | names |
 |---|---|---|---|
-| Parquet | the column of encoded images | a column of structures with `bbox`, or columns | `ClassLabel` of the schema |
-| tar | a member | the JSON member of its name, or of its name up to the first dot | as stated |
+| Parquet | a column of encoded images | structures with `bbox`, columns of lists, one a row | `ClassLabel` or text |
+| tar | the image member of a key | the JSON member of the key that has boxes | as stated |
 
-Boxes are COCO's x, y, width and height in pixels, and those of objects with `desc` are instance records.
+Which columns and members these are, `which_field` decides. Boxes are COCO's x, y, width and height in pixels unless
+the numbers show otherwise (`boxes_as_stated`), and those of objects with `desc` are instance records.
 """
 
 from __future__ import annotations
@@ -18,60 +19,69 @@ import logging
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
 from coord_codec.counts import counted
-from coord_codec.files import InputError, write_text
-from coord_data.looking.image_paths import IMAGE_SUFFIXES
-from coord_data.remote import cache_folder, has_bytes, place_inside, suffix_of
+from coord_codec.files import InputError, read_json, write_text
+from coord_codec.images import ImageError, image_facts
+from coord_data.formats.boxes_as_stated import order_and_unit
+from coord_data.formats.packed_sample import whole
+from coord_data.formats.parquet_rows import parquet_rows
+from coord_data.formats.tar_members import has_samples, tar_samples
+from coord_data.remote import cache_folder, place_inside
 from coord_data.sources.source import Source
+from coord_data.sources.which_field import parse_fields
 
 _LOG = logging.getLogger(__name__)
-_BOXES = ("bbox", "bboxes", "boxes", "box", "bounding_box", "bounding_boxes")
-_LABELS = (
-    *("category", "categories", "category_name", "category_id", "label", "labels", "label_name", "class", "classes"),
-    *("class_name", "class_id", "name", "names"),
+_COCO, _LINES, _TOLD = "annotations.json", "instances.jsonl", "told.json"
+_VERSION = 2
+"""Changes with what is unpacked from a file, so that what an older version unpacked is not read."""
+_SHARD = re.compile(
+    r"(?<![a-z0-9])(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?=[a-f]*[0-9])[0-9a-f]{8,}|c?\d+|of|part|shard|data"
+    r"|snappy|gz|zstd|tar)(?![a-z0-9])",
+    re.IGNORECASE,
 )
-_LISTS = ("objects", "annotations", "instances", "detections")
-"""Names of the field with the objects of an image, of their boxes and of their classes, the first one that is there."""
-_COCO, _LINES = "annotations.json", "instances.jsonl"
-_SHARD = re.compile(r"-\d+-of-\d+$|[-_]?\d+$")
-"""What the files of one split differ by."""
+"""What the files of one split differ by: numbers, and what the hub, Ray, Spark and DuckDB write beside them."""
 
 
-class _Sample(NamedTuple):
-    """An image and what is stated about it; no record for an image without annotations."""
+def unpacked(source: Source, fields: str | None = None) -> Source | None:
+    """Return the unpacked annotations of a packed file, or of a folder of such; None for any other source.
 
-    image: str
-    content: bytes
-    record: Mapping[str, Any] | None
-
-
-def unpacked(source: Source) -> Source | None:
-    """Return the unpacked annotations of a packed file, or of a folder of such; None for any other source."""
+    Args:
+        source: the file or folder
+        fields: the columns or members that the user chose, see `which_field`
+    """
     files = _files(source)
     if not files:
+        if fields:
+            raise InputError(
+                f"{source.path}: --fields chooses columns of Parquet files and members of tars, found neither"
+            )
         return None
     stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    folder = cache_folder("annotated", json.dumps(stamps))
-    places = [folder / name for name in (_COCO, _LINES)]
-    if not any(place.is_file() for place in places):
-        _unpack(files, folder, source.path)
-    place = next(place for place in places if place.is_file())
-    return Source(place, source.path)
+    folder = cache_folder("annotated", json.dumps([stamps, fields, _VERSION]))
+    if not (folder / _TOLD).is_file():
+        _unpack(files, folder, source.path, parse_fields(fields) if fields else {})
+    place = next(place for name in (_COCO, _LINES) if (place := folder / name).is_file())
+    found, told = Source(place, source.path), read_json(folder / _TOLD)
+    found.read_as, found.notes = told["read_as"], tuple(f"{source.path}: {note}" for note in told["notes"])
+    return found
 
 
 def _files(source: Source) -> list[Path]:
     if not source.is_dir:
         return [source.path] if _is_packed(source) else []
-    files = next(filter(None, (source.glob(p) for p in ("*.parquet", "data/*.parquet", "*.tar"))), [])
+    patterns = (("*.parquet",), ("data/*.parquet",), ("*.tar", "*.tar.gz", "*.tgz"))
+    files = next(filter(None, (source.glob(*names) for names in patterns)), [])
     if not files or not _is_packed(source.file(files[0])):
         return []
-    splits = sorted({_SHARD.sub("", file.stem) for file in files})
+    splits = sorted({_SHARD.sub("", file.stem).strip("-_.") for file in files})
     if len(splits) > 1:
         raise InputError(f"{source.path}: holds the splits {', '.join(splits[:6])}; name the files of one split")
     return files
@@ -80,27 +90,26 @@ def _files(source: Source) -> list[Path]:
 def _is_packed(source: Source) -> bool:
     if source.head.startswith("PAR1"):
         return True
-    if not source.is_archive or not tarfile.is_tarfile(source.path):
-        return False
-    try:
-        with tarfile.open(source.path, "r:") as archive:
-            names = {member.name for member in archive if member.isfile()}
-    except tarfile.TarError:  # compressed, or damaged
-        return False
-    return any(_record_of(name, names) for name in names)
+    return source.is_archive and tarfile.is_tarfile(source.path) and has_samples(source.path)
 
 
-def _unpack(files: Sequence[Path], folder: Path, named: Path) -> None:
+def _unpack(files: Sequence[Path], folder: Path, named: Path, fields: Mapping[str, str]) -> None:
     """Write the images of packed files, and what is stated about them once all are written."""
-    rows: list[tuple[str, Mapping[str, Any]]] = []
-    names: list[str] = []
+    stated: list[tuple[str, Mapping[str, Any], list[dict[str, Any]]]] = []
+    rows_of_image: dict[tuple[str, str], list[dict[str, Any]]] = {}
     taken, told = set[str](), Counter[str]()
+    sizes: list[tuple[int, int] | None] = []
+    of_phrases = False
     for file in files:
         try:
-            read = _of_parquet(file, names, told) if Source(file).head.startswith("PAR1") else _of_tar(file, told)
-            for sample in tqdm(read, f"unpacking {file.name}", unit="img", leave=False, disable=None):
-                if sample.record is None:
-                    told["images without annotations, left out"] += 1
+            read = parquet_rows if Source(file).head.startswith("PAR1") else tar_samples
+            for sample in tqdm(
+                read(file, fields, told), f"unpacking {file.name}", unit="img", leave=False, disable=None
+            ):
+                of_phrases |= sample.has_phrases
+                key = (sample.image, sha256(sample.content).hexdigest()) if sample.is_row else ("", "")
+                if key in rows_of_image:
+                    rows_of_image[key] += sample.objects
                     continue
                 name = sample.image
                 if name in taken:  # as each shard may have a 0.jpg
@@ -109,77 +118,56 @@ def _unpack(files: Sequence[Path], folder: Path, named: Path) -> None:
                 place = place_inside(folder, name)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(sample.content)
-                rows.append((name, sample.record))
+                stated.append((name, sample.record, sample.objects))
+                sizes.append(_size(sample.content))
+                if sample.is_row:
+                    rows_of_image[key] = sample.objects
         except InputError:
             raise
         except (OSError, ValueError, tarfile.TarError) as error:
             raise InputError(f"{file}: cannot be read ({error}); a Parquet file or tar that is complete") from None
-    left_out = [f"{count:,} {reason}" for reason, count in told.items()]
-    if not rows:
+    left_out = [f"{count:,} {reason}" if count else reason for reason, count in told.items()]
+    if not stated:
         raise InputError("; ".join([f"{named}: expected images with boxes beside them, found none", *left_out]))
-    for line in left_out:
-        _LOG.info(f"{named}: {line}")
-    stated = [(name, record, list(objects_of(record))) for name, record in rows]
+    read_as = None
     if all("desc" in item for _, _, objects in stated for item in objects):
-        lines = (json.dumps({**record, "image": name, "objects": objects}) for name, record, objects in stated)
+        lines = (_json({**record, "image": name, "objects": objects}) for name, record, objects in stated)
         write_text(folder / _LINES, "".join(line + "\n" for line in lines))
     else:
-        write_text(folder / _COCO, json.dumps(_coco(stated, names)))
-    _LOG.info(f"{named}: {counted(len(rows), 'image')} and their annotations unpacked into {folder}")
+        read_as, note = order_and_unit([objects for _, _, objects in stated], sizes, of_phrases)
+        left_out += [note] if note else []
+        write_text(folder / _COCO, _json(_coco(stated)))
+    write_text(folder / _TOLD, json.dumps({"read_as": read_as, "notes": left_out}))
+    _LOG.info(f"{named}: {counted(len(stated), 'image')} and their annotations unpacked into {folder}")
 
 
-def objects_of(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the objects that a record states: as a list of objects, or as lists of equal length, a value an object.
-
-    Example:
-        >>> list(objects_of({"objects": {"bbox": [[1, 2, 3, 4]], "category": [7]}}))
-        [{'bbox': [1, 2, 3, 4], 'category': 7}]
-        >>> list(objects_of({"boxes": [[1, 2, 3, 4]], "labels": ["cat"], "width": 640}))
-        [{'bbox': [1, 2, 3, 4], 'category': 'cat'}]
-    """
-    stated = next((record[name] for name in _LISTS if isinstance(record.get(name), list | Mapping)), record)
-    if isinstance(stated, list):
-        for item in stated:
-            yield _with_names(item) if isinstance(item, Mapping) else {"bbox": item}
-        return
-    boxes = _with_names(stated).get("bbox")
-    lists = {
-        name: value
-        for name, value in stated.items()
-        if isinstance(value, list) and isinstance(boxes, list) and len(value) == len(boxes)
-    }
-    for n in range(len(boxes) if isinstance(boxes, list) else 0):
-        yield _with_names({name: value[n] for name, value in lists.items()})
+def _size(content: bytes) -> tuple[int, int] | None:
+    try:
+        return image_facts(content).size
+    except ImageError:  # the look at the image reports it
+        return None
 
 
-def _with_names(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with its box as `bbox` and its class as `category`."""
-    named = dict(item)
-    for wanted, names in (("bbox", _BOXES), ("category", _LABELS)):
-        name = next((name for name in names if name in named), None)
-        if name is not None:
-            named[wanted] = named.pop(name)
-    return named
+def _json(value: Any) -> str:
+    """Return values of Arrow as JSON: a DECIMAL is a number; a time, a UUID and others are their text."""
+    return json.dumps(value, default=lambda own: whole(own) if isinstance(own, Decimal) else str(own)[:200])
 
 
-def _coco(stated: Sequence[tuple[str, Mapping[str, Any], list[dict[str, Any]]]], names: Sequence[str]) -> Any:
+def _coco(stated: Sequence[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]) -> Any:
     """Return images with their objects as COCO JSON."""
-    ids = [record.get("image_id") for _, record, _ in stated]
+    ids = [whole(record.get("image_id")) for _, record, _ in stated]
+    ids = [value if value is None or isinstance(value, int | str) else str(value) for value in ids]
     own_ids = all(isinstance(value, int | str) for value in ids) and len(set(ids)) == len(ids)
-    categories: dict[str, int] = {name: number for number, name in enumerate(names)}
+    categories: dict[str, int] = {}
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for row, (name, record, objects) in enumerate(stated):
         image_id = ids[row] if own_ids else row
-        sizes = {side: record[side] for side in ("width", "height") if record.get(side) is not None}
+        sizes = {side: whole(record[side]) for side in ("width", "height") if record.get(side) is not None}
         images.append({"id": image_id, "file_name": name, **sizes})
         for item in objects:
-            label = item.pop("category", None)
-            category: int | None = None
-            if type(label) is int and names:
-                category = label  # one without a name is refused as in COCO
-            elif label is not None:
-                category = categories.setdefault(str(label), len(categories))
+            label = whole(item.pop("category", None))
+            category = None if label is None else categories.setdefault(str(label), len(categories))
             own = {key: value for key, value in item.items() if value is not None and key != "image_id"}
             if "is_crowd" in own:
                 own["iscrowd"] = own.pop("is_crowd")
@@ -187,95 +175,3 @@ def _coco(stated: Sequence[tuple[str, Mapping[str, Any], list[dict[str, Any]]]],
             annotations.append(own)
     rows = [{"id": number, "name": name} for name, number in categories.items()]
     return {"images": images, "annotations": annotations, "categories": rows}
-
-
-def _of_parquet(file: Path, names: list[str], told: Counter[str]) -> Iterator[_Sample]:
-    """Yield the rows of a file of the hub, and fill the names of its classes."""
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(file) as table:
-        schema = table.schema_arrow
-        pixels = next((field.name for field in schema if has_bytes(field.type)), None)
-        if pixels is None or not any(_has_boxes(field) for field in schema):
-            raise InputError(
-                f"{file}: a Parquet file; expected a column of encoded images and one of boxes "
-                f"({', '.join(_BOXES)}), found {', '.join(schema.names)[:200]}; write its rows as instance JSONL or CSV"
-            )
-        names[:] = _class_names(schema.metadata) or names
-        row = 0
-        for batch in table.iter_batches(64):
-            for record in batch.to_pylist():
-                image = record.pop(pixels)
-                path, content = (image.get("path"), image["bytes"]) if isinstance(image, dict) else (None, image)
-                if content is None:
-                    told["rows whose image is a path or nothing (`to_parquet` of datasets embeds none), left out"] += 1
-                else:
-                    yield _Sample(path or f"{file.stem}-{row:07d}{suffix_of(content)}", content, record)
-                row += 1
-
-
-def _has_boxes(field: Any) -> bool:
-    import pyarrow as pa
-
-    inner = field.type.value_type if pa.types.is_list(field.type) or pa.types.is_large_list(field.type) else field.type
-    below = [inner.field(n).name for n in range(inner.num_fields)] if pa.types.is_struct(inner) else []
-    return field.name in _BOXES or not set(_BOXES).isdisjoint(below)
-
-
-def _class_names(metadata: Mapping[bytes, bytes] | None) -> list[str]:
-    """Return the names of the first `ClassLabel` of a class field, as `datasets` writes them into the schema."""
-    try:
-        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError):
-        return []
-    found = [names for field, names in _labels_in(features) if field in _LABELS]
-    return list(found[0]) if found else []
-
-
-def _labels_in(feature: Any, name: str = "") -> Iterable[tuple[str, list[str]]]:
-    if isinstance(feature, list):
-        for item in feature:
-            yield from _labels_in(item, name)
-    elif isinstance(feature, Mapping):
-        if feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list):
-            yield name, feature["names"]
-            return
-        for key, value in feature.items():
-            yield from _labels_in(value, name if key == "feature" else key)
-
-
-def _record_of(name: str, names: Collection[str]) -> str | None:
-    """Return the JSON member that describes an image of a tar; None for other members, and images without one."""
-    path = PurePosixPath(name)
-    if path.suffix.lower() not in IMAGE_SUFFIXES:
-        return None
-    beside = (path.with_suffix(".json"), path.with_name(f"{path.name.partition('.')[0]}.json"))
-    return next((str(record) for record in beside if str(record) in names), None)
-
-
-def _of_tar(file: Path, told: Counter[str]) -> Iterator[_Sample]:
-    """Yield the images of a tar with the JSON beside them, which may come before or after them."""
-    with tarfile.open(file, "r:") as archive:
-        members = {member.name: member for member in archive if member.isfile()}
-        for name, member in members.items():
-            if PurePosixPath(name).suffix.lower() not in IMAGE_SUFFIXES:
-                continue
-            record = _record_of(name, members.keys())
-            yield _Sample(name, _content(archive, member), _parsed(archive, members.get(record or ""), told))
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    stream = archive.extractfile(member)
-    assert stream is not None  # it is a file
-    return stream.read()
-
-
-def _parsed(archive: tarfile.TarFile, member: tarfile.TarInfo | None, told: Counter[str]) -> Mapping[str, Any] | None:
-    if member is None:
-        return None
-    try:
-        found = json.loads(_content(archive, member))
-    except ValueError:
-        told[f"JSON members that cannot be read, such as {member.name}, left out with their images"] += 1
-        return None
-    return found if isinstance(found, Mapping) else {"objects": found if isinstance(found, list) else []}

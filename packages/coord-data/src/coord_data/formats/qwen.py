@@ -37,6 +37,8 @@ _MARKED = re.compile(
 """A name or a box between markers."""
 MARKS = (*_KEYS, "<|box_start|>", "<box>")
 """What tells boxes in a conversation."""
+_IMAGE = re.compile(r"<img>(.*?)</img>")
+"""An image as Qwen-VL names it in the question."""
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")  # also in <|coord_500|>, which is in thousandths too
 
 
@@ -90,6 +92,7 @@ def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], whe
         for written in (str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts):
             boxes_in_thoughts += _boxes_in_thoughts(written) if is_answer else 0
             text = without_thoughts(written) if is_answer else written
+            names += [] if is_answer else _IMAGE.findall(text)
             for match in _MARKED.finditer(text):
                 if match["name"] is not None:
                     name = match["name"].strip()

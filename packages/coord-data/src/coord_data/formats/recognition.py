@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
-from coord_data.formats import tools
+from coord_data.formats import csv_table, tools
 from coord_data.formats.annotation_format import FORMATS, AnnotationFormat
 from coord_data.formats.packed import unpacked
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
@@ -19,17 +19,20 @@ _FOLDERS = 16
 """Number of subfolders that are searched in a folder without annotations."""
 
 _COCO = ("_annotations.coco.json", "instances*.json")
-_FILES = ("*.csv", "*.tsv", "*.json", "*.jsonl")
+_FILES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.odgt")
+_COCO_KEYS = frozenset(("id", "file_name"))
+"""Keys of an image of COCO JSON."""
 PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
 """Names of the instance files in a folder that `prepare` wrote."""
 
 
-def open_source(path: Path | Source, format: str = "auto") -> Source:
+def open_source(path: Path | Source, format: str = "auto", fields: str | None = None) -> Source:
     """Return annotations of a format, recognised by their content, as a source that is opened and parsed once.
 
     Args:
         path: a file or a folder; a source is returned as it is
         format: name of the format, for content that could be several; `auto` to recognise it
+        fields: the columns of a Parquet file or members of a tar that are read, such as `image=photo,label=category`
 
     Raises:
         InputError: the path does not exist, or (`auto`) its format is not known.
@@ -48,7 +51,7 @@ def open_source(path: Path | Source, format: str = "auto") -> Source:
         return source
     if not source.path.exists():
         raise InputError(f"{source.path}: expected annotations, found nothing there; check the path")
-    if (packed := unpacked(source)) is not None:
+    if (packed := unpacked(source, fields)) is not None:
         found = open_source(packed, format)
         found.named = source.path
         return found
@@ -56,7 +59,8 @@ def open_source(path: Path | Source, format: str = "auto") -> Source:
         return recognise(source)
     if format not in FORMATS:
         raise InputError(f"format: expected auto or one of {', '.join(FORMATS)}, found {format!r}")
-    files = source.glob(*_COCO) if format == "coco" else []
+    files = [path for path, name in _single_files(source) if name == format]
+    files = (source.glob(*_COCO) if format == "coco" else []) or files
     return _of_format(source.file(files[0]) if len(files) == 1 else source, source.path, format)
 
 
@@ -104,6 +108,16 @@ def _refuse_several(source: Source, further: Mapping[str, str]) -> None:
         raise InputError(f"{source.path}: holds {listed}; choose one of them with --format {formats}")
 
 
+def _single_files(source: Source) -> Iterator[tuple[Path, str]]:
+    """Yield the files in a folder that hold a whole data set each, with their formats."""
+    for path in source.glob(*_FILES):
+        file = source.file(path)
+        if isinstance(file.first_image, Mapping) and file.first_image.keys() >= _COCO_KEYS:
+            yield path, "coco"
+        elif path.suffix.lower() in (".csv", ".tsv") and csv_table.has_columns(file):
+            yield path, "csv"
+
+
 def _fits(row: AnnotationFormat, source: Source) -> bool:
     """Return whether a row recognises a source; an error of a user's own row names the row."""
     if row.recognise is None:
@@ -117,8 +131,12 @@ def _fits(row: AnnotationFormat, source: Source) -> bool:
 def _by_content(source: Source, names: Collection[str]) -> Source | None:
     """Return a source that a format of these names claims; those of `register_reader` are asked first."""
     matches = [row for name, row in FORMATS.items() if name in names and _fits(row, source)]
-    if len(several := {row.name: row.title for row in matches if row.has_label_files is not None}) > 1:
-        _refuse_several(source, several)
+    labelled = sum(row.has_label_files is not None for row in matches)
+    beside = {
+        name: f"{FORMATS[name].title} ({path.name})" for path, name in (_single_files(source) if labelled else ())
+    }
+    if labelled > 1 or beside:
+        _refuse_several(source, beside)
     return _of_format(source, source.path, matches[0].name) if matches else None
 
 
@@ -128,7 +146,8 @@ def _only_file(source: Source) -> Source | None:
     if len(files) == 1:
         found = recognise(source.file(files[0]))
         return _of_format(found, source.path, found.format)
-    for file in (files or source.glob("ann/*.json"))[:1]:
+    of_one_image = () if any(_single_files(source)) else files or source.glob("**/*.json")
+    for file in of_one_image[:_FOLDERS]:
         if fault := _unreadable(source.file(file)):
             raise InputError(f"{file}: {fault}")
     return None

@@ -1,11 +1,8 @@
-"""Reader of Pascal VOC XML, as the devkit, LabelImg, CVAT and Roboflow write it, with one file per image.
+"""Reader of Pascal VOC XML, as the devkit, labelImg, CVAT and Roboflow write it, with one file per image.
 
-Corners are pixel indices counted from 1, and the last pixel belongs to the box: the continuous box of `xmin=1,
-xmax=10` is 0 to 10. (Some readers subtract 1 from all four corners, which cuts a pixel off every box.) If at least half
-of the files write corners with a decimal point, even as `20.0`, a tool with continuous coordinates from 0 wrote them,
-such as CVAT, and all are used unchanged; so are files that name a tool which counts whole pixels from 0. Otherwise a
-left or upper side at 0 is clipped and counted as a sign of such a tool, and fractions are counted as well. (VOC2012
-itself has a few.)
+Which number the first pixel has, and whether the last one is counted, depends on the tool that wrote a file: see
+`writers`. As Pascal VOC has it, corners are pixel indices counted from 1, and the last pixel belongs to the box: the
+continuous box of `xmin=1, xmax=10` is 0 to 10. Most tools do not write so.
 
 | element | rule |
 |---|---|
@@ -14,7 +11,7 @@ itself has a few.)
 | `robndbox` (angle in radians), attribute `rotation` of CVAT (degrees) | an oriented box; as a box the one around it |
 | `polygon` | a polygon; as a box that of `bndbox`, or the one around it, counted |
 | `deleted` 1, as LabelMe's first site writes it | left out and counted |
-| `part` of an object | not read |
+| any other, such as `part` or `ignore` | not read, and counted |
 """
 
 from __future__ import annotations
@@ -25,17 +22,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse
 
 from coord_codec.counts import counted
-from coord_codec.fields import DELETED, check_places, is_deleted, rotated_corners
+from coord_codec.fields import DELETED, NOT_READ, check_places, is_deleted, not_read, rotated_corners
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import ROTATED, with_fields
+from coord_data.formats.writers import Counted, Sides, counted_by, sides_of, writer_of
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, around, image_size, number
 from coord_data.sources.source import Source
@@ -48,16 +46,21 @@ _FLAGS = {
     "occluded": "occluded objects, kept",
     "difficult": "difficult objects, ignored",
 }
-_FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
-_BY_TOOL = (
-    "boxes of files by a tool that counts from 0 and not from 1 (Label Studio, darwin-py, X-AnyLabeling, pylabel)"
-)
-_TOOLS_FROM_ZERO = ("label studio", "darwin", "x-anylabeling")
-"""Names of such tools in the elements `source` and `owner` of their files."""
 _FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
+_OF_FILE = frozenset("filename folder imagesize object owner path segmented size source".split())
+"""Elements of a file that are read, or that say nothing of its objects."""
+_OF_OBJECT = frozenset("bndbox deleted difficult name occluded polygon pose robndbox truncated".split())
+"""Elements of an object that are read, or that every file has."""
+_ELEMENT = "files with the element {}, which is not read"
+_SEVERAL_NAMES = "objects with several names, of which the first is read"
+_PHRASES = (
+    "XML of Flickr30k Entities, whose names are numbers of phrases in Sentences, which are not read; convert it to "
+    "instance JSONL with the phrase of each number as `desc`"
+)
 _POLYGONS = "polygons, read as the box around them"
 _STALE = "files that state the image of another file: the image with the file's own name is used"
 _AT_ZERO = "boxes with a side at 0 where Pascal VOC counts from 1: does the tool that wrote them count from 0?"
+_RAISED = "first corners at 1, which labelImg also writes for 0, read as 0"
 
 
 def recognise(source: Source) -> bool:
@@ -91,13 +94,17 @@ def read(source: Source, images: Path | None) -> Reading:
     else:
         folder, files = _files(source)
     root = find_root(images, folder.parent / "JPEGImages", folder.parent / "images", folder / "images", folder)
-    inspected = [_inspect(file, folder, root) for file in files]
-    image_files = _image_files(ImageIndex(root), [names for names, _ in inspected])
-    fractions = [has_fractions for _, has_fractions in inspected if has_fractions is not None]
-    from_zero = bool(fractions) and 2 * sum(fractions) >= len(fractions)
+    headers = [_inspect(file, folder, root) for file in files]
+    if phrases := next((file for file, header in zip(files, headers, strict=True) if header.has_phrases), None):
+        raise InputError(f"{phrases}: {_PHRASES}")
+    image_files = _image_files(ImageIndex(root), [header.names for header in headers])
+    shown: dict[int | None, Sides] = {}
+    for header in headers:
+        shown[header.writer] = shown.get(header.writer, Sides()) + header.sides
+    counted_as = {writer: counted_by(writer, sides) for writer, sides in shown.items()}
     images_read = (
-        RawImage.found(image, str(file), partial(_image, file, from_zero))
-        for file, image in zip(files, image_files, strict=True)
+        RawImage.found(image, str(file), partial(_image, file, counted_as[header.writer]))
+        for file, image, header in zip(files, image_files, headers, strict=True)
     )
     return Reading(images_read, root, notes)
 
@@ -138,17 +145,38 @@ def _files(source: Source) -> tuple[Path, list[Path]]:
     return source.path, source.glob("**/*.xml") or [source.path]
 
 
-def _inspect(file: Path, folder: Path, root: Path) -> tuple[tuple[str, ...], bool | None]:
-    """Return candidate image paths of a file, and whether its corners have decimal points (None without corners).
+class _Header(NamedTuple):
+    """What a file tells before its boxes are read.
 
-    Files are parsed again for their boxes, so that a large source is never entirely in memory.
+    Attributes:
+        names: candidate image paths
+        writer: its writer, see `writer_of`
+        sides: what its corners show
+        has_phrases: whether it is one of Flickr30k Entities, which states objects without a box
     """
+
+    names: tuple[str, ...]
+    writer: int | None = None
+    sides: Sides = Sides()
+    has_phrases: bool = False
+
+
+def _inspect(file: Path, folder: Path, root: Path) -> _Header:
+    """Return what a file tells; it is parsed again for its boxes, so that a source is never entirely in memory."""
     try:
         top = _parse(file)
     except InputError:
-        return ("",), None  # reported when its boxes are read
-    texts = [text for element in top.iterfind("object") for text in _corner_texts(element)]
-    return _names(top, file, folder, root), any("." in text for text in texts) if texts else None
+        return _Header(("",))  # reported when its boxes are read
+    texts = [_corner_texts(element) for element in top.iterfind("object")]
+    sides = Sides()
+    if any(texts):
+        try:
+            boxes = [tuple(map(float, four)) for four in texts if len(four) == 4]
+        except ValueError:  # reported with its object
+            boxes = []
+        size = image_size(top.findtext("size/width"), top.findtext("size/height"))
+        sides = sides_of(boxes, size, any("." in text for four in texts for text in four))
+    return _Header(_names(top, file, folder, root), writer_of(top), sides, top.find("object/nobndbox") is not None)
 
 
 def _corner_texts(element: Element) -> list[str]:
@@ -191,73 +219,85 @@ def _parse(file: Path) -> Element:
     return top
 
 
-def _writer_counts_from_zero(top: Element) -> bool:
-    """Return whether a file names a tool that writes whole pixels from 0, or has pylabel's empty elements."""
-    written = {(element.text or "").lower() for name in ("source", "owner") for element in top.iterfind(f"{name}/*")}
-    if any(tool == text or (tool != "darwin" and tool in text) for tool in _TOOLS_FROM_ZERO for text in written):
-        return True
-    empty = [top.find(path) for path in ("size/depth", "object/pose", "object/truncated", "object/difficult")]
-    sides = [side.tag for side in top.iterfind("object/bndbox/*")][:4]
-    is_pylabel = all(element is not None and not (element.text or "").strip() for element in empty)
-    return is_pylabel and sides == ["xmin", "xmax", "ymin", "ymax"]
-
-
-def _image(file: Path, from_zero: bool, image: RawImage) -> RawImage:
+def _image(file: Path, read_as: Counted, image: RawImage) -> RawImage:
     top = _parse(file)
     size = image_size(top.findtext("size/width"), top.findtext("size/height"))  # some tools omit it or write 0
     stated = [(element, _fields(element)) for element in top.iterfind("object")]
     check_places((fields for _, fields in stated), {**_texts(top), "image": image.name})
-    by_tool = not from_zero and _writer_counts_from_zero(top)
-    start, note = (0, _BY_TOOL if by_tool else _FRACTIONS) if from_zero or by_tool else (1, "")
     objects = [
         RawObject((element.findtext("name") or "").strip(), (), f"{file}: object {position}").tried(
-            partial(_box, element, start, note)
+            partial(_box, element, read_as)
         )
         for position, (element, fields) in enumerate(stated)
         if not is_deleted(fields)
     ]
-    notes = image.notes + (DELETED,) * (len(stated) - len(objects))
+    notes = image.notes + (DELETED,) * (len(stated) - len(objects)) + _not_read_of_file(top)
     return image._replace(objects=objects, size=size, notes=notes)
 
 
-def _box(element: Element, start: int, note: str, stated: RawObject) -> RawObject:
-    placed = _place(element, start, note, stated)
-    flags = [flag for flag in _FLAGS if (element.findtext(flag) or "").strip() == "1"]
-    return placed._replace(ignored="difficult" in flags, notes=(*placed.notes, *map(_FLAGS.__getitem__, flags)))
+def _not_read_of_file(top: Element) -> tuple[str, ...]:
+    """Return a note for each element of a file with others in it, except those that are read.
 
-
-def _place(element: Element, start: int, note: str, stated: RawObject) -> RawObject:
-    """Return an object with its outline, the upright box around it and notes to count.
-
-    Its pixels are counted from `start`, and where that is 0, `note` is counted.
+    Raises:
+        InputError: the file states its objects in such an element alone
     """
+    found = tuple(dict.fromkeys(child.tag for child in top if len(child) and child.tag not in _OF_FILE))
+    if found and top.find("object") is None:
+        raise InputError(
+            f"expected objects in elements `object`, found {found[0]}, which is not read (FAIR1M writes its points "
+            "so); convert it to COCO"
+        )
+    return tuple(map(_ELEMENT.format, found))
+
+
+def _not_read_of_object(element: Element) -> tuple[str, ...]:
+    """Return a note for each element of an object that is not read."""
+    nested = {child.tag: None for child in element if len(child) and child.tag != "attributes"}
+    plain = not_read(_texts(element), _OF_OBJECT)
+    notes = (*plain, *(NOT_READ.format(name) for name in nested if name not in _OF_OBJECT))
+    return notes + (_SEVERAL_NAMES,) * (len(element.findall("name")) > 1)
+
+
+def _box(element: Element, read_as: Counted, stated: RawObject) -> RawObject:
+    placed = _place(element, read_as, stated._replace(origin=read_as.origin))
+    flags = [flag for flag in _FLAGS if (element.findtext(flag) or "").strip() == "1"]
+    notes = (*placed.notes, *map(_FLAGS.__getitem__, flags), *_not_read_of_object(element))
+    return placed._replace(ignored="difficult" in flags, notes=notes)
+
+
+def _place(element: Element, read_as: Counted, stated: RawObject) -> RawObject:
+    """Return an object with its outline, the upright box around it and notes to count."""
     box, rotated, polygon = (element.find(name) for name in ("bndbox", "robndbox", "polygon"))
     if box is None and rotated is not None:
         cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
         outline = rotated_corners((cx - w / 2, cy - h / 2, w, h), math.degrees(angle))
         return stated.outlined(outline, ROTATED)
+    low, high = read_as.origin
     has_fractions = any("." in text for text in _corner_texts(element))
-    notes = (note,) if start == 0 else (_FEW_FRACTIONS,) * has_fractions
-    outline = _outline(polygon, start) if polygon is not None else []
+    notes = (read_as.note,) * bool(read_as.note) + (_FEW_FRACTIONS,) * (has_fractions and low == 1)
+    outline = _outline(polygon, (low + high) / 2) if polygon is not None else []
     if box is not None:
-        x1, y1, x2, y2 = (_number(box, side) for side in _SIDES)
-        stated = stated._replace(notes=notes + (_AT_ZERO,) * (start == 1 and 0 in (x1, y1)))
-        x1, y1 = x1 - start, y1 - start
-        stated = stated._replace(corners_xyxy=(x1, y1, x2, y2), outlines=(outline,) if outline else ())
+        written = [_number(box, side) for side in _SIDES]
+        if read_as.raised and 1 in written[:2]:
+            written[:2] = [0 if value == 1 else value for value in written[:2]]
+            notes += (_RAISED,)
+        notes += (_AT_ZERO,) * (low == 1 and 0 in written[:2])
+        corners = read_as.origin.corners(written)
+        stated = stated._replace(notes=notes, corners_xyxy=corners, outlines=(outline,) if outline else ())
         return with_fields(stated, _fields(element), "xyxy", "pixels")
     if not outline:
         raise InputError("expected bndbox with xmin, ymin, xmax and ymax, found none")
     x1, y1, x2, y2 = around(outline)
-    half = start / 2  # from the centre of a pixel to its border
+    half = (low - high) / 2  # from the centre of a pixel to its border
     corners = (x1 - half, y1 - half, x2 + half, y2 + half)
     return stated._replace(corners_xyxy=corners, notes=notes, outlines=(outline,), as_box=(_POLYGONS,))
 
 
-def _outline(polygon: Element, start: int) -> list[float]:
+def _outline(polygon: Element, shift: float) -> list[float]:
     xs, ys = ([number(point.text) for point in polygon.iter() if point.tag.startswith(axis)] for axis in ("x", "y"))
     if not xs or len(xs) != len(ys):
         raise InputError("polygon: expected x1, y1, x2, y2, ...")
-    return [value - start / 2 for point in zip(xs, ys, strict=True) for value in point]
+    return [value - shift for point in zip(xs, ys, strict=True) for value in point]
 
 
 def _fields(element: Element) -> dict[str, Any]:
@@ -293,7 +333,7 @@ def _example(place: str, **values: float) -> Example:
 FORMAT = AnnotationFormat(
     "voc",
     "Pascal VOC XML",
-    "an XML file an image, with `bndbox` in pixels counted from 1, as the devkit, LabelImg, CVAT and Roboflow write it",
+    "an XML file an image, with `bndbox` in pixels, as the devkit, labelImg, CVAT and Roboflow write it",
     {
         "box": _example("bndbox", xmin=21, ymin=11, xmax=60, ymax=40),
         "polygon": _example("polygon", x1=20.0, y1=10.0, x2=60.0, y2=10.0, x3=60.0, y3=40.0, x4=20.0, y4=40.0),

@@ -98,8 +98,8 @@ def split_by_content(
 ) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
     """Return the instances of both splits, and the images of val that look like one in train.
 
-    The split of an image depends on its content: copies, at any size and quality, stay together. Images without
-    a record do not count.
+    The split of an image depends on its content: copies, at any size and quality, stay together, and the share of
+    groups of copies is that of single images, however large they are. Images without a record do not count.
     """
     left = {instance.image for instance in instances}
     places = [i for i, name in enumerate(names) if name in left]
@@ -107,12 +107,17 @@ def split_by_content(
     place = {name: i for i, name in enumerate(names)}
     pairs = near_duplicates(looks.hashes, looks.hashes, within=True)
     first, second = pairs[are_copies(looks, looks, pairs[:, :2]), :2].T
-    begin_I = looks.digests[:, 0].copy().view(">u8").astype(np.uint64)
-    before_I = np.zeros_like(begin_I)
-    while not np.array_equal(begin_I, before_I):  # the least digest of each group of copies spreads over it
-        before_I = begin_I.copy()
-        np.minimum.at(begin_I, first, begin_I[second])
-        np.minimum.at(begin_I, second, begin_I[first])
+    # One part of its digest makes an image the representative of its copies, another decides: the least of several
+    # numbers is small, but not what stands beside it.
+    begin_I, order_I = (looks.digests[:, at].copy().view(">u8").astype(np.uint64) for at in (0, 1))
+    rank_I = np.empty(len(names), np.int64)
+    rank_I[by_rank := np.lexsort((begin_I, order_I))] = np.arange(len(names))
+    before_I = np.zeros_like(rank_I) - 1
+    while not np.array_equal(rank_I, before_I):  # the least rank of each group of copies spreads over it
+        before_I = rank_I.copy()
+        np.minimum.at(rank_I, first, rank_I[second])
+        np.minimum.at(rank_I, second, rank_I[first])
+    begin_I = begin_I[by_rank[rank_I]]
     is_val_I = [begin < share * 2**64 for begin in begin_I.tolist()]
     in_val = [is_val_I[place[instance.image]] for instance in instances]
     splits: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}

@@ -169,11 +169,11 @@ def load_annotated(
         ('cat', (64, 48))
     """
     rules = rules or ReadingRules()
-    source = open_source(source, rules.format)
+    source = open_source(source, rules.format, rules.fields)
     if source.format in ("jsonl", "coco") and has_many(source):  # so many that no image is decoded
         root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
         records, digest, part = kept_records(source, base, rules, name, scored=scored)
-        images = ImageSet(name, records, root, digest, base=base, part=part)
+        images = ImageSet(name, records, root, digest, notes=source.notes, base=base, part=part)
     else:
         evidence = gather_evidence(source, rules, name)
         images = _usable(evidence, rules, name)

@@ -29,7 +29,7 @@ def read_by(path: Path | Source, rules: ReadingRules) -> Evidence:
         raise InputError(f"images: expected a folder of images, found nothing of that kind at {rules.images}")
     if rules.read_as is not None and not geometry_of(rules.geometry).is_box:
         raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
-    source = open_source(path, rules.format)
+    source = open_source(path, rules.format, rules.fields)
     found = FORMATS[source.format].evidence(source, rules)
     if rules.on_bad_box == "error":
         raise_for_refused(found.annotations.problems)

@@ -22,6 +22,12 @@ def format_name(value: str) -> str:
     return value
 
 
+def _fields(value: str) -> str:
+    from coord_data.sources.which_field import parse_fields
+
+    return ",".join(f"{role}={name}" for role, name in parse_fields(value).items())
+
+
 Format = Annotated[str, AfterValidator(format_name)]
 """Name of an annotation format, a row of `coord_data.formats.annotation_format.FORMATS`, or `auto`."""
 
@@ -34,4 +40,9 @@ class ReadingRules(ObjectRules):
         'drop_image'
     """
 
+    fields: Annotated[str, AfterValidator(_fields)] | None = Field(
+        None,
+        description="which columns of a Parquet file, or members of a tar, are the image, the boxes and their classes, "
+        "where several fit: image=photo,boxes=objects,label=category_name",
+    )
     format: Format = Field("auto", description="format of the annotations; auto detects it from their content")

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError
+from coord_codec.origins import ORIGINS, Origin
 from coord_data.looking.image_paths import Found, ImageIndex
 
 Unit = Literal["pixels", "fractions"]
@@ -37,6 +39,7 @@ class RawObject(NamedTuple):
         keypoint_names: their names
         as_box: notes to count where the box alone is used
         is_point: whether the file states a point and no box
+        origin: where the pixels of its writer begin and end: `corners_xyxy` are those up to the edges
         further: a number behind the box whose meaning only those of all objects tell
     """
 
@@ -54,10 +57,17 @@ class RawObject(NamedTuple):
     as_box: tuple[str, ...] = ()
     is_point: bool = False
     further: float = 0.0
+    origin: Origin = ORIGINS["from-0"]
 
     def outlined(self, outline: list[float], note: str) -> RawObject:
         """Return the object with an outline and the box around it, and a note to count where that is used."""
         return self._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(*self.as_box, note))
+
+    def joined(self, part: RawObject) -> RawObject:
+        """Return the object with a further part: the box around both, and the outlines of both."""
+        outlines = [own.outlines or (corners(own.corners_xyxy),) for own in (self, part)]
+        corners_xyxy = around((*self.corners_xyxy, *part.corners_xyxy))
+        return self._replace(corners_xyxy=corners_xyxy, outlines=tuple(chain.from_iterable(outlines)))
 
     def at(self, x: float, y: float) -> RawObject:
         """Return the object as a point."""
@@ -127,7 +137,7 @@ class Reading:
     root: Path
     notes: tuple[str, ...] = ()
     class_names: Mapping[int, str] = field(default_factory=dict)
-    layout: Literal["xyxy", "cxcywh"] = "xyxy"
+    layout: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
     in_thousandths: bool = False
 
 
@@ -160,6 +170,17 @@ def images_named(
             yield RawImage("", where, fault=fault)
         else:
             yield RawImage.found(image, where, partial(read, content))
+
+
+def corners(box_xyxy: Sequence[float]) -> list[float]:
+    """Return a box as an outline.
+
+    Example:
+        >>> corners((1, 2, 5, 4))
+        [1, 2, 5, 2, 5, 4, 1, 4]
+    """
+    x1, y1, x2, y2 = box_xyxy
+    return [x1, y1, x2, y1, x2, y2, x1, y2]
 
 
 def around(outline: Sequence[float]) -> tuple[float, float, float, float]:

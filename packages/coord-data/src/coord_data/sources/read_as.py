@@ -18,6 +18,7 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_codec.layouts import COMMON_INPUTS, LAYOUTS, TURNS, resized_sizes
+from coord_codec.origins import ORIGINS, Origin
 
 PER_IMAGE = {"unit": 1.0, "percent": 100.0, "norm1000": 1000.0, "norm999": 999.0}
 """Width and height of every image in the units that are relative to the image."""
@@ -180,8 +181,9 @@ class Change:
 
 _WORDS = (
     f"an order ({', '.join(LAYOUTS)}), a unit ({', '.join(UNITS)}, or the side of a copy such as square:640, "
-    "padded:640, longer:640, area:640, times:0.5, input28:1003520), mirrored, upside-down, rotated:90, stored (before "
-    "the EXIF orientation), scaled:0.95, enlarged:1.1, moved-left:12px (or -right, -up, -down; or 2%)"
+    "padded:640, longer:640, area:640, times:0.5, input28:1003520), where pixels begin and end "
+    f"({', '.join(ORIGINS)}), mirrored, upside-down, rotated:90, stored (before the EXIF orientation), "
+    "scaled:0.95, enlarged:1.1, moved-left:12px (or -right, -up, -down; or 2%)"
 )
 _WORD = re.compile(r"(?P<name>[a-z0-9-]+)(?::(?P<value>[0-9.]+(?:e-?[0-9]+)?)(?P<unit>px|%)?)?")
 
@@ -194,6 +196,7 @@ class ReadAs:
         layout: order of the four numbers, a key of `coord_codec.layouts.LAYOUTS`
         unit: a name of `UNITS`, or the copy in whose pixels the numbers are
         changes: what has been done to all boxes, undone from the first to the last
+        origin: where the pixels of the writer begin and end
 
     Example:
         >>> reading = ReadAs.parse("xywh,percent,moved-left:2%")
@@ -207,27 +210,30 @@ class ReadAs:
     layout: str | None = None
     unit: str | Copy | None = None
     changes: tuple[Change, ...] = ()
+    origin: Origin | None = None
 
     @classmethod
     def parse(cls, text: str) -> ReadAs:
         """Return the reading that a command line names."""
         words = [word.strip() for word in text.split(",")]
-        parts = [word if word in LAYOUTS or word in UNITS else _copy_or_change(word) for word in words]
+        origins = [ORIGINS[word] for word in words if word in ORIGINS]
+        parts = [w if w in LAYOUTS or w in UNITS else _copy_or_change(w) for w in words if w not in ORIGINS]
         layouts = [part for part in parts if isinstance(part, str) and part in LAYOUTS]
         units = [part for part in parts if part in UNITS or isinstance(part, Copy)]
         changes = (part for part in parts if isinstance(part, Change))
-        for what, named in (("order", layouts), ("unit", units)):
+        for what, named in (("order", layouts), ("unit", units), ("origin", [origin.word for origin in origins])):
             if len(named) > 1:
                 raise InputError(f"--read-as {text}: expected one {what}, found {' and '.join(map(str, named))}")
-        return cls(layouts[0] if layouts else None, units[0] if units else None, tuple(changes))
+        layout, unit, origin = next(iter(layouts), None), next(iter(units), None), next(iter(origins), None)
+        return cls(layout, unit, tuple(changes), origin)
 
     def __str__(self) -> str:
-        parts = [part for part in (self.layout, self.unit, *self.changes) if part is not None]
-        return ",".join(map(str, parts))
+        origin = self.origin and self.origin.word
+        return ",".join(str(part) for part in (self.layout, self.unit, origin, *self.changes) if part is not None)
 
     def of_format(self, layout: str, unit: str) -> ReadAs:
         """Return the reading with order and unit of a format where none are named."""
-        return ReadAs(self.layout or layout, unit if self.unit is None else self.unit, self.changes)
+        return replace(self, layout=self.layout or layout, unit=unit if self.unit is None else self.unit)
 
     def of_image(self, orientation: int) -> ReadAs:
         """Return the reading for an image with this EXIF orientation."""
@@ -243,7 +249,7 @@ class ReadAs:
             stated_N2: width and height that the annotations state
 
         Raises:
-            ValueError: order or unit is None.
+            ValueError: order or unit is None, or an origin is named for numbers that are no pixels.
         """
         if self.layout is None or self.unit is None:
             raise ValueError(f"expected an order and a unit, found {self.layout} and {self.unit}; see `of_format`")
@@ -254,7 +260,12 @@ class ReadAs:
             divisor_N2 = np.full_like(size_N2, PER_IMAGE[self.unit], np.float64)
         else:
             divisor_N2 = stated_N2 if self.unit == "stated" else size_N2
-        boxes_N4: np.ndarray = LAYOUTS[self.layout](numbers_N4) / np.tile(divisor_N2, 2) - np.tile(margin_N2, 2)
+        corners_N4 = LAYOUTS[self.layout](numbers_N4)
+        if self.origin is not None:
+            if self.unit in PER_IMAGE:
+                raise InputError(f"--read-as {self}: expected numbers in pixels, found {self.unit}")
+            corners_N4 = np.stack(self.origin.corners(corners_N4.T), axis=1)
+        boxes_N4: np.ndarray = corners_N4 / np.tile(divisor_N2, 2) - np.tile(margin_N2, 2)
         for change in self.changes:
             boxes_N4 = change.undone(boxes_N4, size_N2)
         return boxes_N4

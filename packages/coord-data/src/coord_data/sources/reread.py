@@ -20,6 +20,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.json_file import parsed_line
+from coord_codec.origins import SCALABEL
 from coord_data.looking.looks import ImageFile
 from coord_data.sources.raw import RawImage, Reading
 from coord_data.sources.raw_boxes import as_centres, has_four_numbers, numbers_of
@@ -30,6 +31,8 @@ Look = Callable[[str], ImageFile]
 """Looks at the image of a name."""
 _Size = tuple[float, float]
 NO_FILE = ImageFile(None)
+_OF_ORIGIN = frozenset({"area", SCALABEL})
+"""Fields of a COCO annotation by which its reader knows where pixels begin and end."""
 
 
 def reread_source(source: Source, reading: ReadAs, look: Look) -> Source:
@@ -61,8 +64,12 @@ def _image(image: RawImage, reading: Reading, read_as: ReadAs, look: Look) -> Ra
     if size is None:
         return image._replace(objects=objects)
     numbers_M4 = np.array([box.corners_xyxy for box in rows], np.float64).reshape(-1, 4)
+    if read_as.origin is not None and rows:
+        numbers_M4 += [(box.origin.low, box.origin.low, box.origin.high, box.origin.high) for box in rows]
     if reading.layout == "cxcywh":
         numbers_M4 = as_centres(numbers_M4)
+    elif reading.layout == "xywh":
+        numbers_M4[:, 2:] -= numbers_M4[:, :2]
     elif reading.in_thousandths:
         numbers_M4[[box.unit == "fractions" for box in rows]] *= 1000
     relative = "norm1000" if reading.in_thousandths else "unit"
@@ -100,8 +107,11 @@ def _coco(document: Any, reading: ReadAs, look: Look) -> Any:
         numbers_M4 = np.array([box for _, box in items])
         stated = _stated_size(images[image_id])
         corners_M4 = _corners(numbers_M4, reading, ("xywh", "stated"), size, stated, files[image_id]) * (size * 2)
+        # A named origin holds, whatever the areas of the file or its writer say.
+        less = _OF_ORIGIN if reading.origin is not None else frozenset[str]()
         for (position, _), (x1, y1, x2, y2) in zip(items, corners_M4.tolist(), strict=True):
-            annotations[position] = {**annotations[position], "bbox": [x1, y1, x2 - x1, y2 - y1]}
+            row = {key: value for key, value in annotations[position].items() if key not in less}
+            annotations[position] = {**row, "bbox": [x1, y1, x2 - x1, y2 - y1]}
     for position, row in enumerate(rows):
         if isinstance(row, Mapping) and (size := sizes.get(_id(row))) is not None:
             rows[position] = {**row, "width": size[0], "height": size[1]}

@@ -20,6 +20,7 @@ from coord_codec.json_stream import stream_lists
 from coord_data.looking.image_paths import in_any_case, is_hidden
 
 _HEAD = 1 << 16
+_LINES = (".jsonl", ".ndjson", ".odgt")
 _KEYS = 20
 """Number of keys that are read of a JSON file."""
 _COCO = frozenset({"images", "annotations"})
@@ -52,6 +53,10 @@ class Source(JsonFile):
         super().__init__(path)
         self.named = named or path
         self.format = format
+        self.read_as: str | None = None
+        """How the boxes of a packed source are read (`--read-as`), if not as its format has them."""
+        self.notes: tuple[str, ...] = ()
+        """Notes for the user on how the source was opened."""
         self._files: dict[Path, Source] = {}
 
     def __repr__(self) -> str:
@@ -60,7 +65,8 @@ class Source(JsonFile):
     def with_content(self, content: bytes) -> Source:
         """Return the source as if its file had another content."""
         again = copy(self)
-        again.__dict__ = {"path": self.path, "named": self.named, "format": self.format, "_files": {}}
+        kept = {name: vars(self)[name] for name in ("path", "named", "format", "read_as", "notes")}
+        again.__dict__ = {**kept, "_files": {}}
         again.__dict__["content"] = content
         return again
 
@@ -103,7 +109,7 @@ class Source(JsonFile):
         if self.head[:1] == "{":
             first, _, rest = self.head.partition("\n")
             record = parsed_line(first)
-            return record if isinstance(record, dict) and (rest.strip() or self.path.suffix == ".jsonl") else None
+            return record if isinstance(record, dict) and (rest.strip() or self.path.suffix in _LINES) else None
         if self.head[:1] == "[" and isinstance(self.document, list) and self.document:
             return self.document[0] if isinstance(self.document[0], dict) else None
         return None

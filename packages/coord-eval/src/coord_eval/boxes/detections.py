@@ -31,12 +31,15 @@ class Detections:
         asked: by image the parts of it that the model was given, `x, y, width, height` in pixels, None for all of it;
             empty if it was given all of every image
         part_D: index of each detection's part in `asked`; 0 if that is empty
+        stated_D: the fields of COCO results that draw each detection, `segmentation` and `keypoints`, None for one
+            without; None if no detection has them
     """
 
     table: BoxTable
     known: int
     asked: Mapping[int, tuple[Box | None, ...]] = field(default_factory=dict)
     part_D: np.ndarray | None = None
+    stated_D: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -110,8 +113,8 @@ class Detections:
 
     def take(self, rows: np.ndarray) -> Detections:
         """Return the selected detections; `rows` is an index array or a mask."""
-        part_D = None if self.part_D is None else self.part_D[rows]
-        return replace(self, table=self.table.take(rows), part_D=part_D)
+        part_D, stated_D = (None if column is None else column[rows] for column in (self.part_D, self.stated_D))
+        return replace(self, table=self.table.take(rows), part_D=part_D, stated_D=stated_D)
 
     def changed(self, **columns: Any) -> Detections:
         """Return the detections with other columns of their table."""
@@ -121,7 +124,7 @@ class Detections:
         """Return the detections with other boxes `x1, y1, x2, y2`, which no shape draws, and other columns."""
         sides_D2 = corners_D4[:, 2:] - corners_D4[:, :2]
         columns |= {"boxes_N4": corners_D4, "sides_N2": sides_D2, "area_N": sides_D2[:, 0] * sides_D2[:, 1]}
-        return self.changed(vertices_V2=None, starts_N1=None, **columns)
+        return replace(self, stated_D=None).changed(vertices_V2=None, starts_N1=None, **columns)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Detections]) -> Detections:
@@ -139,4 +142,7 @@ class Detections:
         places = [np.zeros(len(part), np.int64) if part.part_D is None else part.part_D for part in parts]
         table = BoxTable.concatenate(tables)
         table = replace(table, labels=[*parts[0].table.labels[:known], *table.labels[known:]])
-        return cls(table, known, asked, np.concatenate(places) if asked else None)
+        stated = [np.full(len(part), None) if part.stated_D is None else part.stated_D for part in parts]
+        has_shapes = any(part.stated_D is not None for part in parts)
+        columns = (np.concatenate(places) if asked else None, np.concatenate(stated) if has_shapes else None)
+        return cls(table, known, asked, *columns)

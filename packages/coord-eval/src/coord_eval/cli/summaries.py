@@ -44,10 +44,12 @@ def _shape_lines(evaluation: Evaluation) -> Iterator[str]:
     if not shapes:
         return
     yield f"{shapes['geometry']}: {shapes['measure']}, {shapes['without_shape']} answered without a shape"
-    yield f"{'':6} {'score':>7} {'ceiling':>8}"
-    for key, value in shapes["ceiling"].items():
+    ceiling = shapes.get("ceiling", {})
+    yield f"{'':6} {'score':>7}{' ceiling' * bool(ceiling):>9}".rstrip()
+    for key in ceiling or [name for name in shapes if name[:2] in ("AP", "AR", "me") and name != "measure"]:
         if key != "simplified":
-            yield f"{key:6} {number(shapes[key]):>7} {number(value):>8}"
+            value = number(ceiling[key]) if ceiling else ""
+            yield f"{key:6} {number(shapes[key]):>7} {value:>8}".rstrip()
     has_boxes = evaluation.has_boxes
     yield "of the boxes around the shapes:" if has_boxes else "boxes have no meaning here: evaluation.json has them"
 
@@ -66,6 +68,9 @@ def lvis_lines(scores: LvisScores) -> Iterator[str]:
     ):
         if count:
             yield counted_note(count, description)
+
+
+_COUNTS = {"first": "the first", "best": "the one with the highest IoU", "score": "the one with the highest score"}
 
 
 def expression_lines(scores: ExpressionScores) -> Iterator[str]:
@@ -88,4 +93,5 @@ def expression_lines(scores: ExpressionScores) -> Iterator[str]:
             "Acc, mean IoU and point in box are over the others"
         )
     answers = counted(scores.without_box, "answer")
-    yield f"{counted(scores.phrases, 'phrase')}, {answers} without a box, {scores.several_boxes} with several"
+    several = f"{scores.several_boxes} with several: {_COUNTS[scores.which]} counts"
+    yield f"{counted(scores.phrases, 'phrase')}, {answers} without a box, {several}"

@@ -1,7 +1,7 @@
 """Diagnoses answers whose boxes match no objects: finds interpretations of their numbers that would match them.
 
-The interpretations that match are reported with their AP. If the boxes match and the labels do not, pairs of
-labels are reported.
+The interpretations that match are reported with their AP and with how sure that is. `fits` judges them, and `labels`
+says what is wrong with the labels of boxes that match.
 
 Shapes: B boxes, D detections.
 """
@@ -20,12 +20,14 @@ from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.diagnosis.fits import TOLD_APART, ImageFits, best_scored, is_sure
+from coord_eval.diagnosis.labels import label_lines
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.interpretations import RAW_SCALE, BestIou, Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.intake.joining import LabelSettings, join
-from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source
+from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import ResultsList
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
@@ -37,11 +39,12 @@ if TYPE_CHECKING:
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
-_PLAUSIBLE, _CLEARLY = (0.4, 1.25)  # and its ratio to that of the boxes as scored
 _LOW, _LOOKED_AT = 0.3, 200  # AP below which a diagnosis may be proposed, and number of answers that are looked at
+_IMAGES_LOOKED_AT = 30  # likewise of the images of a results list
 _SLIGHTLY = 0.005  # gain of mean best IoU from which an interpretation is mentioned
 _LABELS_MATTER = 5  # factor of `NEAR_ZERO`: the class-agnostic AP from which the labels are the fault
-_LISTED, _LABELS_LISTED = 3, 5
+_LISTED = 3
+_READ_RIGHT = "the way they are read fits best"
 
 
 def diagnose(
@@ -94,7 +97,7 @@ def diagnose_loaded(
     settings = replace(settings, boxes="tokens", scale=RAW_SCALE, geometry="box")
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
-    items = predictions if asked else predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
+    items = predictions if asked else _some(predictions)
     if not np.isfinite(truth.sizes_I2).all():
         return ["diagnosis: not possible: images of the ground truth state no size"] if force else []
     raw = _raw_numbers(truth, items, settings, labels, evaluation.score_source)
@@ -103,36 +106,78 @@ def diagnose_loaded(
     if not len(raw.numbers_B4):
         nothing = ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
         return lines or nothing
-    interpretations = interpretations_by_fit(truth, raw)
-    best = interpretations[0]
-    seen_D = np.isin(evaluation.detections.image_D, raw.detections.image_D)
-    image_d, boxes_d4 = evaluation.detections.image_D[seen_D], evaluation.detections.boxes_D4[seen_D]
-    own = BestIou(truth, image_d)(LAYOUTS["xywh"](boxes_d4) / np.tile(truth.sizes_I2[image_d], 2))
+    judged = _Judged(evaluation, raw)
+    best = judged.interpretations[0]
+    wrong = ap < NEAR_ZERO and _labels_fail(ap, evaluation.coco_class_agnostic["AP"])
+    ap_by_labels = label_lines(evaluation, predictions, wrong=wrong)
     if not asked:  # some answers are looked at, and a diagnosis is proposed if they fit the objects far better
-        fits = f"fits better (mean best IoU {best.fit:.3f}, not {own:.3f}); --diagnose shows its AP"
-        return [f"diagnosis: {best.text} {fits}"] if best.fit >= max(_PLAUSIBLE, _CLEARLY * own) else []
-    needed = max(_PLAUSIBLE, _CLEARLY * own, best.fit / 2)
-    good = [candidate for candidate in _distinct(interpretations) if candidate.fit >= needed][:_LISTED]
-    lines += [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
+        fits = f"fits better (mean best IoU {best.fit:.3f}, not {judged.own:.3f}); --diagnose shows its AP"
+        return ap_by_labels + ([f"diagnosis: {best.text} {fits}"] if judged.named() else [])
+    lines += [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {judged.own:.3f}", *ap_by_labels]
 
     def ap_text(candidate: Interpretation) -> str:
         return _ap_text(truth, _moved(truth, raw.detections, candidate))
 
-    if good:
-        return [*lines, *(f"diagnosis: {w.text} would give {ap_text(w)}, mean best IoU {w.fit:.3f}" for w in good)]
-    if own < _PLAUSIBLE:
-        tried = f"{len(interpretations)} tried; the best, {best.name}: {best.fit:.3f}"
-        return [*lines, f"diagnosis: no scale, order, shift or resize fits, and no turned or mirrored image ({tried})"]
-    if best.fit < own + _SLIGHTLY:
-        return [*lines, f"diagnosis: the way they are read fits best ({len(interpretations)} tried)"]
-    gain = f"{ap_text(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
+    tried = f"{len(judged.interpretations)} tried"
+    if good := judged.named():
+        lines += [f"diagnosis: {w.text} would give {ap_text(w)}, mean best IoU {w.fit:.3f}" for w, _ in good]
+        one = "" if len(good) == 1 else ", and the others fit nearly as well"
+        return [*lines, f"diagnosis: how sure that is: {good[0][1].text(judged.read)}{one}"]
+    if not judged.read.are_of_objects():
+        nearest = f"{tried}; the best, {best.name}: {best.fit:.3f}"
+        return [
+            *lines,
+            f"diagnosis: no scale, order, shift or resize fits, and no turned or mirrored image ({nearest})",
+        ]
+    if best.fit < judged.own + _SLIGHTLY:
+        return [*lines, f"diagnosis: {_READ_RIGHT} ({tried}), so it is right: {judged.read.text()}"]
+    gain = f"{ap_text(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {judged.own:.3f}"
     return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
+
+
+class _Judged:
+    """The interpretations of the numbers, best first, beside the way that they are read.
+
+    Attributes:
+        interpretations: of all boxes, judged by the best-scored ones
+        own: mean best IoU of the best-scored boxes as read
+        read: their fit by image
+    """
+
+    def __init__(self, evaluation: Figures, raw: RawNumbers) -> None:
+        self._truth, seen = evaluation.truth, evaluation.detections
+        is_judged_B = best_scored(self._truth, raw.detections)
+        self._judged_j = np.flatnonzero(is_judged_B)
+        self._image_j = raw.detections.image_D[self._judged_j]
+        self._images = np.unique(self._image_j)
+        self.interpretations = interpretations_by_fit(self._truth, replace(raw, judged_B=is_judged_B))
+        # Boxes as read may be fewer, or have another source than the numbers.
+        seen = seen.take(best_scored(self._truth, seen) & np.isin(seen.image_D, self._images))
+        read_d4 = LAYOUTS["xywh"](seen.boxes_D4) / np.tile(self._truth.sizes_I2[seen.image_D], 2)
+        self.own = BestIou(self._truth, seen.image_D)(read_d4)
+        self.read = ImageFits(self._truth, self._images, seen.image_D, read_d4)
+
+    def fits(self, candidate: Interpretation) -> ImageFits:
+        """Return the fit of an interpretation by image."""
+        return ImageFits(self._truth, self._images, self._image_j, candidate.unit_B4[self._judged_j])
+
+    def named(self) -> list[tuple[Interpretation, ImageFits]]:
+        """Return the interpretations that are clearly better than as read, and not surely worse than the best."""
+        named: list[tuple[Interpretation, ImageFits]] = []
+        for candidate in _distinct(self.interpretations):
+            if candidate.fit < max(self.interpretations[0].fit / 2, self.own) or len(named) == _LISTED:
+                break
+            fits = self.fits(candidate)
+            is_better = fits.is_clearly_better(self.read) and fits.are_of_objects()
+            if is_better and not (named and is_sure(named[0][1].own_I - fits.own_I, TOLD_APART)):
+                named.append((candidate, fits))
+        return named
 
 
 def learnt_nothing(evaluation: Figures) -> bool:
     """Whether AP is near 0, and no interpretation of the numbers or of the labels that was tried explains it."""
     told = [note for note in evaluation.notes if note.startswith("diagnosis: ")]
-    explains = ("would give", "slightly better", "the labels are wrong")
+    explains = ("would give", "slightly better", "the labels are wrong", _READ_RIGHT)
     tried = bool(told) or not len(evaluation.detections)
     return tried and 0 <= evaluation.coco["AP"] < NEAR_ZERO and not any(w in note for note in told for w in explains)
 
@@ -154,22 +199,13 @@ def _labels_fail(ap: float, any_label: float) -> bool:
     return ap < NEAR_ZERO and any_label >= _LABELS_MATTER * NEAR_ZERO
 
 
-def _label_lines(evaluation: Figures) -> list[str]:
-    """Return the most frequent pairs of answered and true label if the boxes match objects and the labels do not."""
-    any_label = evaluation.coco_class_agnostic["AP"]
-    if not _labels_fail(evaluation.coco["AP"], any_label):
-        return []
-    truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches_any_label
-    hit_D, _ = matches.at(0.5)
-    answered_d, true_d = detections.category_D[hit_D], truth.category_N[matches.object_D[hit_D]]
-    names = [*truth.categories, *detections.unknown]
-    pairs = Counter((a, t) for a, t in zip(answered_d.tolist(), true_d.tolist(), strict=True) if a != t)
-    listed = ", ".join(f"{names[a]!r} -> {names[t]!r} ({n})" for (a, t), n in pairs.most_common(_LABELS_LISTED))
-    remainder = f" and {len(pairs) - _LABELS_LISTED} more" if len(pairs) > _LABELS_LISTED else ""
-    return [
-        f"diagnosis: the boxes match objects and the labels are wrong: AP {any_label:.3f} for any label; "
-        f"answered -> true: {listed}{remainder}"
-    ]
+def _some(predictions: Loaded) -> Loaded:
+    """Return some of the predictions: of a results list all boxes of some images."""
+    if not isinstance(predictions, ResultsList):
+        return predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
+    image_R = predictions.table.image_N
+    step = -(-len(predictions.table.image_ids) // _IMAGES_LOOKED_AT) or 1
+    return predictions[np.flatnonzero(image_R % step == 0)]
 
 
 def _raw_numbers(

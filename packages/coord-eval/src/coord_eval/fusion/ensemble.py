@@ -21,8 +21,8 @@ from coord_eval.fusion.columns import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
-from coord_eval.intake.predictions import Loaded
-from coord_eval.intake.results import ResultsList
+from coord_eval.intake.records import Loaded
+from coord_eval.intake.results import Form, ResultsList
 
 _SHOWN = 5
 _DIGITS = 6
@@ -81,6 +81,10 @@ def fuse_predictions(
     rule = FusionRule.parse(method)
     loaded = {name: load_predictions(source) for name, source in files.items()}
     lists = {name: rows for name, rows in loaded.items() if isinstance(rows, ResultsList)}
+    if odd := [f"{name}: {rows.form.value}" for name, rows in lists.items() if rows.form is not Form.RESULTS]:
+        raise InputError(
+            f"fuse: {odd[0]}, which states no sizes or classes; coord-eval score --export makes a results list of it"
+        )
     texts = {name: rows for name, rows in loaded.items() if not isinstance(rows, ResultsList)}
     is_text = any(texts.values())
     if is_text and any(map(len, lists.values())):

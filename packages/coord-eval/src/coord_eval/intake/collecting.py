@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coord_codec import InputError
+from coord_codec import Geometry, InputError, geometry_of
 from coord_codec.box_table import PIXEL_DECIMALS
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
@@ -37,9 +38,11 @@ from coord_eval.intake.joining import (
     check_any_known,
     join,
 )
-from coord_eval.intake.predictions import Loaded
+from coord_eval.intake.placing_results import by_frame, categories_by_place, in_pixels
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
-from coord_eval.intake.results import Key, ResultsList
+from coord_eval.intake.records import Loaded
+from coord_eval.intake.results import Form, Key, ResultsList
+from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, drawn_points
 from coord_eval.parse.answer import Answer, ParsedObject, corners
 
 if TYPE_CHECKING:
@@ -103,10 +106,11 @@ def collect(
     """
     if isinstance(predictions, ResultsList):
         ranking = ["score_source"] if score_source != "auto" else []
-        unused = [*settings.of_text, *ranking, *labels.given] if len(predictions) else []
-        reason = "a COCO results list, which states boxes, labels and scores itself"
+        used = () if predictions.shapes_R is None else ("geometry",)
+        unused = [*(n for n in settings.of_text if n not in used), *ranking, *labels.given] if len(predictions) else []
+        reason = f"{predictions.form.value}, which states boxes, labels and scores itself"
         notes = (f"{reason}: {', '.join(unused)} had no effect",) if unused else ()
-        collected = collect_results(ground_truth, predictions)
+        collected = collect_results(ground_truth, predictions, settings.geometry)
         return replace(collected, notes=(*collected.notes, *notes))
     images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in predictions))
     matcher = labels.matcher(ground_truth.categories)
@@ -237,11 +241,14 @@ def _categories(
     return np.array([category_of[item.desc] for item in found], np.int64), layers, unknown
 
 
-def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collected:
-    """Convert a COCO results list, keeping its pixels, categories and scores."""
-    results, by_position = _with_ids(ground_truth, results)
-    images, categories, notes = _joined_by_name(ground_truth, results)
-    notes = [*by_position, *notes]
+def collect_results(ground_truth: GroundTruth, results: ResultsList, geometry: str | Geometry = "box") -> Collected:
+    """Convert a COCO results list, keeping its pixels, categories and scores, and the shapes of a geometry."""
+    results, notes = _with_ids(ground_truth, results)
+    if results.form in (Form.CLASSES, Form.FRAMES):
+        categories_K, by_place = categories_by_place(ground_truth, results)
+        results, notes = replace(results, categories=categories_K), [*notes, *by_place]
+    images, categories, by_name = _joined_by_name(ground_truth, results)
+    notes += by_name
     table = results.table
     place_R = images[table.image_N]
     is_absent_R = place_R < 0
@@ -249,6 +256,7 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     left_out = [absent[image] for image in table.image_N[is_absent_R].tolist()]
     check_any_known(len(results), left_out, ground_truth)
     table, image_D = table.take(~is_absent_R), place_R[~is_absent_R]
+    shapes_D = None if results.shapes_R is None else results.shapes_R[~is_absent_R]
     stated_D = table.label_N
 
     # Each category that the data set does not have gets its own index, in the order in which they occur
@@ -274,17 +282,38 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
         sizes_I2=ground_truth.sizes_I2,
         labels=(*ground_truth.categories, *unknown),
     )
-    detections = Detections(placed, len(ground_truth.categories))
-    answered = int(np.count_nonzero(np.bincount(image_D)))
+    if results.form.in_fractions:
+        placed, shapes_D = in_pixels(ground_truth, placed, shapes_D)
+    if shapes_D is not None and geometry_of(geometry).is_box:
+        notes.append(_boxes_alone(shapes_D))
+    elif shapes_D is not None:
+        outlines = [drawn_points(shape, geometry_of(geometry).name) for shape in shapes_D]
+        starts = np.cumsum([0, *map(len, outlines)])
+        placed = placed.changed(vertices_V2=np.array([*chain(*outlines)]).reshape(-1, 2), starts_N1=starts)
+    detections = Detections(placed, len(ground_truth.categories), stated_D=shapes_D)
+    answered = len({*images[images >= 0].tolist()})  # some without a box, as an empty label file tells
     joined = JoinReport(len(ground_truth), answered, 0, len(left_out), tuple(dict.fromkeys(left_out))[:5])
     if not len(results):
         images_are = counted(len(ground_truth), "image is", "images are")
         notes.append(f"the predictions are empty: {images_are} without an answer")
+    elif joined.unanswered:
+        notes.append(f"{joined.unanswered}, which counts as an empty answer")
     scores_R = results.table.score_N
     if len(results) > 1 and (scores_R == scores_R[0]).all():
         notes.append(f"all {len(results)} boxes have the score {scores_R[0]:g}, so that AP depends on their order")
     times = dict(unknown.most_common())
     return Collected(detections, "results", format_health([], []), layers, times, joined, tuple(notes))
+
+
+def _boxes_alone(shapes_D: np.ndarray) -> str:
+    """Return a note on shapes that are not scored."""
+    fields = Counter(field for shape in shapes_D if shape is not None for field in SHAPES if field in shape)
+    field, count = fields.most_common(1)[0]
+    geometry = GEOMETRY_OF[field]
+    return (
+        f"{counted(count, 'box states', 'boxes state')} a {field} field: boxes alone are scored; geometry {geometry} "
+        "scores the shapes as pycocotools does"
+    )
 
 
 def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, list[str]]:
@@ -329,13 +358,19 @@ def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarra
     index, categories = IdIndex(truth), dict(zip(truth.categories, range(len(truth.categories)), strict=True))
     # Results of other libraries may name their categories in place of an id.
     ids: dict[Any, int] = categories | {category_id: k for k, category_id in enumerate(truth.category_ids)}
+    ids = {str(key): k for key, k in ids.items()} | ids  # "42" and 42 are one category, unless the set has both
     names = {normalize_label(name): k for name, k in categories.items()} | categories
 
     def by_name(name: str) -> int | None:
         return names.get(name, names.get(normalize_label(name)))
 
     images = list(zip(results.table.image_ids, results.table.names, strict=True))
-    image_places, notes = _places_of("image_id", truth.file_names, images, index.by_id, index.by_name)
+    if results.form is Form.FRAMES:
+        find = by_frame(truth)
+        notes: list[str] = []
+        image_places = np.array([-1 if (i := find(key)) is None else i for key, _ in images], np.int64)
+    else:
+        image_places, notes = _places_of("image_id", truth.file_names, images, index.by_id, index.by_name)
     places, more = _places_of("category_id", truth.categories, results.categories, ids.get, by_name)
     return image_places, places, notes + more
 

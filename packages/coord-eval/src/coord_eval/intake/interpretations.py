@@ -23,11 +23,16 @@ from coord_eval.boxes.iou import box_iou
 
 RAW_SCALE = 1e12
 """Scale for parsing raw numbers, so large that no number of an answer lies outside the image."""
-_FITTED = 0.01  # gain of mean best IoU from which a fitted one is preferred to one without fitted numbers
+_FITTED, _CLEARER = (
+    1.03,
+    0.01,
+)  # ratio, and gain of mean best IoU, from which a fitted one, or another size, is preferred
 _IMAGES = 300  # number of images on which common input sizes are tried
 _PAIRS = 8  # smallest number of objects to fit an affine map on
 _RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
 """Pixels per side of a token, and limits of pixels, of the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+_TIMES = (2.0, 4.0, 0.5, 0.25)
+"""How many times larger the image is than copies that common tools make."""
 
 _TURNED = {
     2: "mirrored left to right",
@@ -69,7 +74,8 @@ class Interpretation:
 class RawNumbers:
     """The four numbers of each box as the answers state them, in the order of their format, a key of `LAYOUTS`.
 
-    `input_B2` are the sizes of the model input, NaN where they are not stated.
+    `input_B2` are the sizes of the model input, NaN where they are not stated. Interpretations are of all boxes and
+    judged by those of `judged_B`, all of them if it is None.
     """
 
     detections: Detections
@@ -77,9 +83,12 @@ class RawNumbers:
     input_B2: np.ndarray
     order: str
     kind: Literal["tokens", "plain", "results"]
+    judged_B: np.ndarray | None = None
 
     def advice(self, layout: str, option: str) -> str:
         """Return the change after which the numbers are interpreted in that order, or the option for it."""
+        if self.kind == "results" and layout == self.order:
+            return f"bbox holds {FIELDS[layout]} on another scale; COCO's results have pixels of the image"
         if self.kind == "results":
             return f"bbox holds {FIELDS[layout]}; COCO's results have x, y, width, height in pixels of the image"
         if layout != self.order:
@@ -98,26 +107,36 @@ def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers, fitted: bool = T
     ranked = sorted(found, key=lambda candidate: -candidate.fit)
     # A fitted map that is hardly better is one of the others with rounded parameters.
     best_fixed = max(candidate.fit for candidate in ranked if not candidate.is_fitted)
-    return [item for item in ranked if not item.is_fitted or item.fit >= best_fixed + _FITTED]
+    return [item for item in ranked if not item.is_fitted or item.fit >= best_fixed * _FITTED]
 
 
 class _Trials:
-    """Reads the numbers in every way and compares the boxes with the objects; `b` are the boxes of a few images."""
+    """Reads the numbers in every way and compares the boxes with the objects.
+
+    `j` are the boxes that interpretations are judged by, `b` those of a few images.
+    """
 
     def __init__(self, truth: GroundTruth, raw: RawNumbers) -> None:
         self.truth, self.raw, self.image_B = truth, raw, raw.detections.image_D
         self.size_B2 = truth.sizes_I2[self.image_B]
         self.is_sized = truth.sizes_known and bool(np.isfinite(self.size_B2).all())
-        self.fit = BestIou(truth, self.image_B)
+        self.judged_j = np.arange(len(self.image_B)) if raw.judged_B is None else np.flatnonzero(raw.judged_B)
+        self.best_iou = BestIou(truth, self.image_B[self.judged_j])
         self.read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
         images = np.flatnonzero(np.bincount(self.image_B))
-        self.few_B = np.isin(self.image_B, images[:: -(-len(images) // _IMAGES) or 1])
-        self.read_b4 = self.read_B4[self.few_B]
-        self.fit_of_few = BestIou(truth, self.image_B[self.few_B])
+        is_few_j = np.isin(self.image_B[self.judged_j], images[:: -(-len(images) // _IMAGES) or 1])
+        self.few_b = self.judged_j[is_few_j]
+        self.read_b4 = self.read_B4[self.few_b]
+        self.fit_of_few = BestIou(truth, self.image_B[self.few_b])
+
+    def fit(self, unit_B4: np.ndarray) -> float:
+        """Return the mean best IoU of the boxes by which interpretations are judged."""
+        return self.best_iou(unit_B4[self.judged_j])
 
     @cached_property
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        return _unambiguous_pairs(self.truth, self.raw.detections)
+        rows, objects = _unambiguous_pairs(self.truth, self.raw.detections.take(self.judged_j))
+        return self.judged_j[rows], objects
 
     def orders(self) -> Iterator[Interpretation]:
         """Yield the boxes in each order and orientation, with each divisor."""
@@ -145,15 +164,21 @@ class _Trials:
         side = max(COMMON_SQUARES, key=lambda side: self.fit_of_few(self.read_b4 / side))
         copy = f"in pixels of a copy of {side} x {side} pixels"
         yield copy, f"--scale {side}", np.full_like(self.size_B2, side)
+        times = max(_TIMES, key=lambda n: self.fit_of_few(n * self.read_b4 / np.tile(self.size_B2[self.few_b], 2)))
+        option = "give input_width and input_height, --scale input_pixels"
+        yield (
+            f"as fractions of the image's size, x times {times:.3f}, y times {times:.3f}",
+            option,
+            self.size_B2 / times,
+        )
         fit_by_limits = {
-            limits: self.fit_of_few(self.read_b4 / np.tile(resized_sizes(self.size_B2[self.few_B], *limits), 2))
+            limits: self.fit_of_few(self.read_b4 / np.tile(resized_sizes(self.size_B2[self.few_b], *limits), 2))
             for limits in (*_RESIZED, *COMMON_INPUTS)
         }
         usual = max(fit_by_limits, key=fit_by_limits.__getitem__)
-        is_clearer = fit_by_limits[usual] >= max(map(fit_by_limits.__getitem__, _RESIZED)) + _FITTED
+        is_clearer = fit_by_limits[usual] >= max(map(fit_by_limits.__getitem__, _RESIZED)) + _CLEARER
         for factor, low, high in (*_RESIZED, *([usual] if is_clearer else [])):
             name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
-            option = "give input_width and input_height, --scale input_pixels"
             yield name, option, resized_sizes(self.size_B2, factor, low, high)
 
     def padded(self) -> Iterator[Interpretation]:
@@ -165,7 +190,7 @@ class _Trials:
         for where, low_B2 in (("in the centre", (1 - share_B2) / 2), ("at the top left", np.zeros_like(share_B2))):
             low_B4, share_B4 = np.tile(low_B2, 2), np.tile(share_B2, 2)
             fit_by_side = {
-                side: self.fit_of_few((self.read_b4 / side - low_B4[self.few_B]) / share_B4[self.few_B])
+                side: self.fit_of_few((self.read_b4 / side - low_B4[self.few_b]) / share_B4[self.few_b])
                 for side in (1000, 1, 100, *COMMON_SQUARES)
             }
             side = max(fit_by_side, key=fit_by_side.__getitem__)
@@ -193,7 +218,7 @@ class _Trials:
         for axis, name in enumerate("xy"):
             sides_B2, sides_N2 = unit_B4[:, axis::2], corners_N4[:, axis::2]
             if ranked:
-                x, y = _ranked_sides(truth, self.image_B, sides_B2, sides_N2)
+                x, y = _ranked_sides(truth, self.image_B[self.judged_j], sides_B2[self.judged_j], sides_N2)
             else:
                 rows, objects = self._pairs
                 x, y = sides_B2[rows].ravel(), sides_N2[objects].ravel()
@@ -268,12 +293,14 @@ class BestIou:
 
     def __call__(self, unit_B4: np.ndarray) -> float:
         """Return the mean; 0 without boxes."""
-        if not len(unit_B4):
-            return 0.0
+        return float(self.of_each(unit_B4).mean()) if len(unit_B4) else 0.0
+
+    def of_each(self, unit_B4: np.ndarray) -> np.ndarray:
+        """Return the best IoU [B] of each box, 0 where its image has no object."""
         boxes_B4 = np.concatenate([unit_B4[:, :2], unit_B4[:, 2:] - unit_B4[:, :2]], axis=1)
         best_B = np.zeros(len(unit_B4))
         has_B = self._count_B > 0
         if has_B.any():
             iou_P = box_iou(boxes_B4[self._box_P], self._objects_P4)
             best_B[has_B] = np.maximum.reduceat(iou_P, self._begin_B[has_B])
-        return float(best_B.mean())
+        return best_B

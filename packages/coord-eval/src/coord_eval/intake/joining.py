@@ -64,16 +64,29 @@ class IdIndex:
                 names[key] = None if key in names else i
         return names
 
+    @cached_property
+    def _stems(self) -> dict[str, int | None]:
+        stems: dict[str, int | None] = {}
+        for i, name in enumerate(self._file_names):
+            path = PurePosixPath(_path(name))
+            for key in {str(path.with_suffix("")) if path.name else "", path.stem} - {"", "."}:
+                stems[key] = None if key in stems else i
+        return stems
+
     def by_id(self, image_id: ImageId) -> int | None:
         """Return the index of the image with that id."""
         index = self._ids.get(image_id)
         return self._ids.get(str(image_id)) if index is None else index
 
     def by_name(self, name: str) -> int | None:
-        """Return the index of the image with that path, or else with that base name if it is unique."""
+        """Return the index of the image with that path, else with that base name if it is unique.
+
+        A name without its suffix, as label files have it, is one of a path or of a unique base name too.
+        """
         path = _path(name)
-        index = self._names.get(path)
-        return self._names.get(PurePosixPath(path).name) if index is None else index
+        keys = (path, PurePosixPath(path).name)
+        found = (index for names in (self._names, self._stems) for key in keys if (index := names.get(key)) is not None)
+        return next(found, None)
 
 
 def join(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coord_codec import geometry_of
 from coord_codec.files import InputError, write_text
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.intake.stated_shapes import SHAPES
 from coord_eval.labelling import fiftyone_samples
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.figures import Figures
@@ -31,6 +34,8 @@ def _in_pixels(evaluation: Figures) -> GroundTruth:
 def to_coco_results(evaluation: Figures) -> list[dict[str, Any]]:
     """Return a COCO results list, as `COCO.loadRes` and FiftyOne's `add_coco_labels` read it.
 
+    Shapes are its `segmentation` or `keypoints`; those of a results list stay as it states them.
+
     Boxes with unknown labels have no category id and are left out; the evaluation's `counts` contain their number.
 
     Raises:
@@ -39,11 +44,32 @@ def to_coco_results(evaluation: Figures) -> list[dict[str, Any]]:
     ground_truth, detections = _in_pixels(evaluation), evaluation.detections
     image_ids, category_ids = ground_truth.image_ids, ground_truth.category_ids
     columns = (detections.image_D, detections.category_D, detections.boxes_D4, detections.scores_D)
+    rows = zip(*(column.tolist() for column in columns), _coco_shapes(evaluation), strict=True)
     return [
-        {"image_id": image_ids[image], "category_id": category_ids[category], "bbox": box, "score": score}
-        for image, category, box, score in zip(*(column.tolist() for column in columns), strict=True)
+        {"image_id": image_ids[image], "category_id": category_ids[category], "bbox": box, "score": score, **shape}
+        for image, category, box, score, shape in rows
         if category < len(category_ids)
     ]
+
+
+def _coco_shapes(evaluation: Figures) -> Iterator[Mapping[str, Any]]:
+    """Yield the COCO fields of the shape of each detection; nothing for a box."""
+    found = evaluation.detections
+    if found.stated_D is not None:
+        for shape in found.stated_D:
+            own = {key: value for key, value in (shape or {}).items() if key in SHAPES}
+            if isinstance(mask := own.get("segmentation"), Mapping) and isinstance(mask["counts"], bytes):
+                own["segmentation"] = {**mask, "counts": mask["counts"].decode()}
+            yield own
+        return
+    closed = bool(found.shapes) and geometry_of(evaluation.shapes["geometry"]).closed
+    for points in found.shapes or ((),) * len(found):
+        if not points:
+            yield {}
+        elif closed:
+            yield {"segmentation": [[value for point in points for value in point]]}
+        else:
+            yield {"keypoints": [value for x, y in points for value in (x, y, 2 if (x, y) != (0, 0) else 0)]}
 
 
 def to_supervision(evaluation: Figures) -> dict[str, supervision.Detections]:

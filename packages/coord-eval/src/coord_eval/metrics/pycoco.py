@@ -31,7 +31,7 @@ class QuietCOCO(COCO):  # type: ignore[misc]  # pycocotools has no types
     createIndex = _quiet(COCO.createIndex)
 
 
-_accumulate = _quiet(COCOeval.accumulate)
+_accumulate, _summarize = _quiet(COCOeval.accumulate), _quiet(COCOeval.summarize)
 
 
 class QuietCOCOeval(COCOeval):  # type: ignore[misc]
@@ -49,12 +49,16 @@ class QuietCOCOeval(COCOeval):  # type: ignore[misc]
             own.catIds = categories
             own.imgIds = [image for category in categories for image in images.get(category, ())]
             pairs = [(image, category) for category in categories for image in own.imgIds]
-            self.ious = {pair: self.computeIoU(*pair) for pair in pairs}
+            similarity = self.computeOks if own.iouType == "keypoints" else self.computeIoU
+            self.ious = {pair: similarity(*pair) for pair in pairs}
             self.evalImgs = [self.evaluateImg(*pair, area, own.maxDets[-1]) for area in own.areaRng for pair in pairs]
             _accumulate(self)
             parts.append(self.eval)
         axes = {"precision": 2, "recall": 1}
         self.eval = {name: np.concatenate([part[name] for part in parts], axis) for name, axis in axes.items()}
+        self.params = of_all
+
+    summarize = _summarize
 
 
 def by_pycocotools(truth: GroundTruth, detections: Detections) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -7,11 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from coord_codec import geometry_of
+from coord_codec import Geometry, geometry_of
 from coord_codec.pages import Drawn, Gallery, image_svg, label_key, label_slots
 from coord_codec.pages.boxes import Fate
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order
+from coord_eval.intake.stated_shapes import drawn_points
 from coord_eval.match.matching import Scored
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.photograph import photograph
@@ -63,6 +64,12 @@ class Overlays:
         boxes = [*self._objects_of(objects_n, size), *self._answers_of(rows_d, size)]
         return image_svg(name, size, boxes, None if read is None else self._images.embed(read))
 
+    @property
+    def _stated_kind(self) -> Geometry | None:
+        """The geometry of shapes that stand as a COCO file states them."""
+        pairs = self._evaluation.shape_pairs
+        return geometry_of(pairs.geometry) if pairs is not None and pairs.geometry else None
+
     def _objects_of(self, objects_n: np.ndarray, size: tuple[float, float]) -> Iterator[Drawn]:
         truth, pairs = self._evaluation.truth, self._evaluation.shape_pairs
         # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
@@ -71,8 +78,10 @@ class Overlays:
             name = truth.categories[truth.category_N[n]]
             fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if is_hit else "missed"
             shape = truth.shapes[n] if truth.shapes else None
-            kind = geometry_of(shape.type) if shape else None
+            kind = geometry_of(shape.type) if shape else self._stated_kind
             points = list(kind.outline(shape.coordinates)) if shape and kind else []
+            if kind is not None and truth.stated_N is not None:
+                points = [(x / size[0], y / size[1]) for x, y in drawn_points(truth.stated_N[n], kind.name)]
             tip = f"ground truth: {name}{', missed' if fate == 'missed' else ''}"
             slot = self._slots[truth.category_N[n]]
             yield Drawn(name, _corners(truth.boxes_N4[n], size), fate, tip, slot, fate == "missed", points, kind)
@@ -82,7 +91,8 @@ class Overlays:
         fit_D = self._evaluation.matches.iou_D if pairs is None else pairs.similarity_D
         least = 0.5 if pairs is None else np.nextafter(0, 1)
         measure = "IoU" if pairs is None else "similarity"
-        kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), None)
+        own = (geometry_of(shape.type) for shape in truth.shapes or () if shape is not None)
+        kind = next(own, self._stated_kind)
         for d in rows_d.tolist():
             name = detections.table.labels[detections.category_D[d]]
             tip = f"answer: {name}, {measure} {fit_D[d]:.2f}, score {detections.scores_D[d]:.3g}"

@@ -115,7 +115,8 @@ def tiles_html(evaluation: Figures) -> str:
     health = evaluation.format
     shapes = evaluation.shapes
     cells = [
-        (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}") for k in _ap_names(shapes)[:2]
+        (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}" if "ceiling" in shapes else "")
+        for k in _ap_names(shapes)[:2]
     ]
     if evaluation.has_boxes:
         for shown in all_shown():
@@ -146,17 +147,21 @@ def figures_html(evaluation: Figures) -> str:
 
 def _shape_table(shapes: Mapping[str, Any]) -> str:
     """Return the scores of shapes other than boxes, and their ceiling."""
-    ceiling = shapes["ceiling"]
+    ceiling = shapes.get("ceiling")
     names = {name: name for name in _ap_names(shapes)} | {"mean": "mean similarity over objects, 0 for missed ones"}
-    rows = [(shown, number(shapes[name]), number(ceiling[name])) for name, shown in names.items()]
+    rows = [
+        (shown, number(shapes[name]), *([number(ceiling[name])] if ceiling else [])) for name, shown in names.items()
+    ]
     text = (
         f"<p>{counted(shapes['objects'], 'object')} of the geometry {safe(shapes['geometry'])}, compared by "
-        f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
-        f"{counted(ceiling['simplified'], 'outline')} simplified."
+        f"{safe(shapes['measure'])}."
     )
+    if ceiling:
+        simplified = counted(ceiling["simplified"], "outline")
+        text += f" Ceiling: the ground truth itself, encoded as a target text, with {simplified} simplified."
     has_extent = geometry_of(shapes["geometry"]).has_extent
     note = " The sections below are about the bounding boxes of the shapes." if has_extent else ""
-    return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
+    return f"{text}{note}</p>{table(('', 'score', 'ceiling')[: 2 + bool(ceiling)], rows)}"
 
 
 def brief(evaluation: Figures) -> str:
@@ -164,7 +169,8 @@ def brief(evaluation: Figures) -> str:
     parts = []
     if shapes := evaluation.shapes:
         figures = "   ".join(f"{name} {shapes[name]:.3f}" for name in _ap_names(shapes)[:2])
-        parts.append(f"{shapes['geometry']}: {figures} (quantisation ceiling {shapes['ceiling']['AP']:.3f})")
+        ceiling = f" (quantisation ceiling {shapes['ceiling']['AP']:.3f})" if "ceiling" in shapes else ""
+        parts.append(f"{shapes['geometry']}: {figures}{ceiling}")
     if evaluation.has_boxes:
         around = "boxes around: " if shapes else ""
         parts.append(around + "   ".join(shown.brief(evaluation) for shown in all_shown() if shown.brief))

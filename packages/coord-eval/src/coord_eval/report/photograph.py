@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from coord_codec.counts import counted
+from coord_codec.files import InputError, read_json
 from coord_codec.images import ImageError, decode_image, image_facts
 from coord_eval.page_options import ImageRoot
 
@@ -91,12 +92,16 @@ def finder(root: ImageRoot) -> Callable[[str], Path | None]:
 def _find(base: Path, name: str) -> Path:
     """Return the file of an image; beside a folder `annotations`, as in COCO, the other folders are searched too."""
     parts = PurePosixPath(name.replace("\\", "/"))
-    candidates = [base / parts, base / "images" / parts, base / parts.name]
+    # A name that leaves its folder is found by its end, the longest first.
+    ends = [base.joinpath(*parts.parts[n:]) for n in range(1, len(parts.parts)) if ".." not in parts.parts[n:]]
+    candidates = [base / parts, base / "images" / parts, *ends]
     siblings: list[Path] = []
     if base.name == "annotations":
         base = base.parent
         siblings = [base, base / "images", *_subfolders(base), *_subfolders(base / "images")]
     files, outside = _inside(candidates, base)
+    if not files and (stated := _stated_folder(base)) is not None:
+        files, _ = _inside(candidates, stated)
     if not files and siblings:
         files, outside_siblings = _inside([folder / parts for folder in siblings], base)
         outside |= outside_siblings
@@ -105,6 +110,16 @@ def _find(base: Path, name: str) -> Path:
     if not files:
         raise ImageError(OUTSIDE if outside or parts.is_absolute() or ".." in parts.parts else NOT_FOUND)
     return files[0]
+
+
+def _stated_folder(base: Path) -> Path | None:
+    """Return the folder of the images that `coord-data prepare` wrote beside its records; None without one."""
+    for file in sorted(base.glob("*.summary.json")):
+        with suppress(InputError, OSError, TypeError, KeyError, ValueError):
+            folder = Path(base, read_json(file)["images"]).resolve()
+            if folder.is_dir() and folder != Path(folder.anchor):
+                return folder
+    return None
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -37,9 +37,13 @@ def score_shapes(
         Scores and pairs; empty and None for boxes. The scores are `geometry`, `measure`, `objects`, `without_shape`
         (number of detections without a shape), `mean` (mean similarity of objects to the matched shape, 0 for missed
         ones), `AP` with `AP50` and `AP75` (for points `AP@.01`, `AP@.02` and `AP@.05`), and `ceiling` with the same
-        scores and the number of `simplified` outlines.
+        scores and the number of `simplified` outlines, which results lists, whose shapes pycocotools scores, have not.
     """
     kind = geometry_of(geometry)
+    if truth.stated_N is not None:
+        from coord_eval.shapes.coco_shapes import score_coco_shapes
+
+        return score_coco_shapes(truth, detections, kind.name)
     if kind.is_box or truth.shapes is None:
         return {}, None
     from coord_eval.shapes.similarity import TrueShapes, similarity_of  # pycocotools, which boxes do without
