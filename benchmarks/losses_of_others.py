@@ -31,9 +31,7 @@ def measure(*words: str) -> list[dict]:
 
 def table(rows: list[dict], broken: list[dict]) -> str:
     """Return the table of a guide."""
-    lines = [
-        "| TRL's trainer | loss of step 2 | from live logits | norm of the gradient | from live logits | rows not lent |"
-    ]
+    lines = ["| trainer | loss, step 2 | from live logits | gradient's norm | from live logits | rows not lent |"]
     lines += ["|---|---|---|---|---|---|"]
     stopped = {row["trainer"]: "error" in row["fused"] for row in broken}
     for row in rows:
