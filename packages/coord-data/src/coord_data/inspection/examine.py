@@ -169,7 +169,7 @@ def examination_of(
         findings += [*geometry_findings, *exif_findings]
         unit, boxes_fit = meaning.unit, meaning.z >= SIGNIFICANT
         if not explained and not turned:
-            findings += beside_by_a_pixel(raw, meaning.boxes.of(slice(None)), files, root)
+            findings += beside_by_a_pixel(raw, meaning.boxes, files, root)
     size_findings = records.stated_sizes(raw, files, turned, unit, boxes_fit)
     codes = {finding.code for finding in findings}
     findings += [finding for finding in size_findings if finding.code not in codes]

@@ -19,6 +19,7 @@ from coord_codec.images import ImageError, facts_and_image
 from coord_codec.origins import ABOUT, ORIGINS, Origin
 from coord_data.finding import Finding
 from coord_data.inspection.numbers.differences import command
+from coord_data.inspection.numbers.laid_out import LaidOut
 from coord_data.looking.looks import Looks
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import Change, ReadAs
@@ -38,16 +39,17 @@ _CLEARANCE = 2 * _REACH
 """Least width and height of a box, so that its two borders are told apart."""
 
 
-def beside_by_a_pixel(raw: RawBoxes, boxes_N4: np.ndarray, files: Looks, root: Path) -> list[Finding]:
+@np.errstate(over="ignore", invalid="ignore")  # numbers near the limit of float64
+def beside_by_a_pixel(raw: RawBoxes, boxes: LaidOut, files: Looks, root: Path) -> list[Finding]:
     """Return the finding that exact boxes lie a pixel beside their objects.
 
     Args:
         raw: the boxes as they are read
-        boxes_N4: their corners in [0, 1]
+        boxes: their corners in [0, 1]
         files: what a look at each image told
         root: folder of the images
     """
-    offsets_n4 = _offsets(raw, boxes_N4, files, root)
+    offsets_n4 = _offsets(raw, boxes.of(slice(None)), files, root)
     found = _common(offsets_n4)
     if found is None:
         return []
