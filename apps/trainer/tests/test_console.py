@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from coord_trainer import console
+from coord_detect import console
+from coord_trainer.console import refuse_loose_tasks
 
 
 class Store(dict):
@@ -71,12 +72,12 @@ def test_tasks_of_slurm_without_torchrun_are_refused(monkeypatch):
 
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
     monkeypatch.setenv("RANK", "0")
-    console.refuse_loose_tasks()
+    refuse_loose_tasks()
     monkeypatch.delenv("RANK")
     with pytest.raises(InputError, match=r"srun started 8 tasks without torchrun, .*--ntasks-per-node=1"):
-        console.refuse_loose_tasks()
+        refuse_loose_tasks()
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
-    console.refuse_loose_tasks()
+    refuse_loose_tasks()
 
 
 def test_single_process_waits_for_nobody(monkeypatch):
