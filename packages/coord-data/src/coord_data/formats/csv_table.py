@@ -15,7 +15,8 @@ write them in many languages. A line `sep=;` above the header is skipped.
 
 A row with an image and no numbers is an image without objects; `nan`, `NaN`, `null`, `None` and `NA` are empty cells.
 As the label of a box such a word is the name of a class, unless cells of numbers hold the same word.
-Without a header the columns are keras-retinanet's: path, x1, y1, x2, y2, class.
+Without a header the columns are keras-retinanet's (path, x1, y1, x2, y2, class), SKU110K's (the same with the width and
+height of the image) or make-sense's (label, x, y, width, height, image, and the width and height of the image).
 
 Numbers are read as fractions if those of most boxes lie between 0 and 1, else as pixels. A box of the other kind is
 refused, and so is a table with many boxes of both kinds. Fractions may exceed the image by a tenth of it. A box of
@@ -36,7 +37,7 @@ from coord_codec.fields import DELETED, Order, check_places, is_certain, is_dele
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
-from coord_data.looking.image_paths import Found, ImageIndex, find_root
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, Unit, csv_rows, is_number, number
 from coord_data.sources.source import Source
 
@@ -70,7 +71,12 @@ _LEAVES = 0.1
 _MIXED = 0.1
 """Largest share of boxes of the rarer kind; above it the table is refused, since it may be two tables in one."""
 
-_BARE = ("path", "x1", "y1", "x2", "y2", "class")
+_BARE = (
+    ("path", "x1", "y1", "x2", "y2", "class"),
+    ("path", "x1", "y1", "x2", "y2", "class", "image_width", "image_height"),
+    ("label", "bbox_x", "bbox_y", "bbox_width", "bbox_height", "image", "image_width", "image_height"),
+)
+"""Columns of tables without a header: of keras-retinanet, SKU110K and make-sense."""
 _EXPECTED = (
     "expected a header with an image column (image, filename, path), a label column (label, class) and a box "
     "(xmin, ymin, xmax, ymax, or x, y, width, height)"
@@ -121,10 +127,10 @@ def _columns(source: Source) -> _Columns:
     boxes = (*_CORNERS, *_SIZED, *_CENTRED)
     has_header = bool(_pick(places, _IMAGE) and _pick(places, _LABEL) and _group(places, boxes))
     if not has_header:
-        numbers = [_with_point(cell, delimiter) for cell in first[1:5]]
-        if len(first) != len(_BARE) or not all(not cell or is_number(cell) for cell in numbers):
+        cells = [_with_point(cell, delimiter) for cell in first]
+        if (bare := next((names for names in _BARE if _is_row_of(names, cells)), None)) is None:
             raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
-        places = {name: column for column, name in enumerate(_BARE)}
+        places = {name: column for column, name in enumerate(bare)}
     image, label = _pick(places, _IMAGE), _pick(places, _LABEL)
     corners, sized = _group(places, _CORNERS), _group(places, _SIZED)
     box = corners or sized or _group(places, _CENTRED)
@@ -142,6 +148,16 @@ def _columns(source: Source) -> _Columns:
         delimiter,
         len(first),
     )
+
+
+def _is_row_of(names: Sequence[str], cells: Sequence[str]) -> bool:
+    """Return whether cells are a row of columns: numbers where the columns are, and the name of an image of that."""
+    if len(names) != len(cells):
+        return False
+    row = dict(zip(names, cells, strict=True))
+    is_image = Path(row[_pick(dict.fromkeys(names, 0), _IMAGE)]).suffix.lower() in IMAGE_SUFFIXES
+    numbers = [cell for name, cell in row.items() if cell and name not in (*_IMAGE, *_LABEL)]
+    return (is_image or len(names) == len(_BARE[0])) and all(map(is_number, numbers))
 
 
 def _with_point(cell: str, delimiter: str) -> str:

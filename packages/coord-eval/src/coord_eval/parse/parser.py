@@ -25,6 +25,7 @@ from coord_eval.parse.unread import unread_numbers
 
 _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
 """A line of YAML."""
+_BUILT_IN = len(FORMATS)
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _TURN = re.compile(
     r"<\|im_start\|>assistant\b|<start_of_turn>model\b|<\|turn>model\b|<[|\uff5c]assistant[|\uff5c]>|\[/INST\]"
@@ -350,23 +351,26 @@ def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
 
 def _candidates(text: str, begin: int, end: int) -> list[str]:
     """Return the formats whose tokens a range of a text contains, the preferred one first, `none` if there are none."""
-
-    def has(piece: str) -> bool:
-        return text.find(piece, begin, end) >= 0
-
+    text = text if begin == 0 and end == len(text) else text[begin:end]
     formats = []
-    for name, row in FORMATS.items():
-        if row.keys or row.reader:
-            if name == "json" and (
-                has("{") or (has("[") and (_EMPTY_LIST.search(text, begin, end) or ROWS.search(text, begin, end)))
-            ):
-                formats.append(name)
-        elif row.markers:
-            if has(row.markers.tokens[0]) or has(row.markers.tokens[-2]):
-                formats.append(name)
-        elif (not row.needs or any(map(has, row.needs))) and row.shown.search(text, begin, end) is not None:
+    has_rows = "[" in text and ('"' in text or "'" in text) and ROWS.search(text) is not None
+    if "{" in text or has_rows or ("[" in text and _EMPTY_LIST.search(text)):
+        formats.append("json")
+    for name, row in FORMATS.items() if "<" in text or len(FORMATS) > _BUILT_IN else ():
+        if row.markers:
+            found = row.markers.tokens[0] in text or row.markers.tokens[-2] in text
+        elif row.pattern:
+            found = not row.needs
+            for piece in row.needs:
+                found = found or piece in text
+            found = found and row.shown.search(text) is not None
+        else:
+            continue
+        if found:
             formats.append(name)
-    return formats or ["obj" if has(COORD_START) else "none"]
+    if len(formats) > 1:
+        formats.sort(key=[*FORMATS].index)
+    return formats or ["obj" if COORD_START in text else "none"]
 
 
 def _sides(image_size: object) -> tuple[float, float] | None:

@@ -58,7 +58,7 @@ _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 _QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"), ("\u00ab", "\u00bb"))
 _INSTANCE = re.compile(r"(.*?[^\s#0-9])\s*#?\s*([0-9]{1,3})")
 
-_NAMED_BOX = re.compile(r"(.*\w)\s+box(?:es)?", re.IGNORECASE)
+_NAMED_BOX = re.compile(r"(.*[^\W\d_])\s+box(?:es)?", re.IGNORECASE)
 
 
 class Label(NamedTuple):
