@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from typer import Option
 
-from coord_data.cli import Strict
+from coord_codec.commands.options import Strict
 
 Form = StrEnum("Form", ["labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat"])
 
