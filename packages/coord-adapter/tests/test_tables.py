@@ -142,5 +142,5 @@ def test_rows_of_a_head_that_zero_3_has_partitioned_are_not_lent():
     expected[ids_K] += 1
     assert torch.equal(MovedHead(head, ids_K, offsets_KH).weight, expected)
     head.weight.data = torch.empty(0)  # as DeepSpeed leaves it between the module's calls
-    with pytest.raises(ValueError, match="ZeRO-3 has partitioned: .* use stage 2"):
+    with pytest.raises(ValueError, match=r"ZeRO-3 has partitioned: .* use stage 2"):
         _ = MovedHead(head, ids_K, offsets_KH).weight
