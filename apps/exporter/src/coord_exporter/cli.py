@@ -68,8 +68,8 @@ _ShardSize = Annotated[
 _Form = Annotated[
     int | None,
     typer.Option(
-        help="Write configuration, tokenizer and processor files as transformers 4 did (--form 4), for programs that read "
-        "no others. By default the form of BASE is kept."
+        help="Write configuration, tokenizer and processor files as transformers 4 did (--form 4), for programs that "
+        "read no others. By default the form of BASE is kept."
     ),
 ]
 _Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]

@@ -1,7 +1,7 @@
 """`--form 4`: the small files of a checkpoint as transformers 4 wrote them, for programs that read no others.
 
-transformers 5 states the rotary embedding as `rope_parameters`, special tokens as a list `extra_special_tokens`, and image
-and video processor in processor_config.json. transformers 4.57 and programs that read these files themselves
+transformers 5 states the rotary embedding as `rope_parameters`, special tokens as a list `extra_special_tokens`, and
+image and video processor in processor_config.json. transformers 4.57 and programs that read these files themselves
 (mlx-vlm, optimum) do not open that. No weight changes.
 """
 
@@ -17,7 +17,7 @@ from coord_exporter.checkpoint.read import read_object
 FORMS = (4,)
 """Forms that can be asked for, by the major version of transformers; without one the base's files are kept."""
 
-_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Families (`model_type`) whose form 4 is known; their vision towers have the same `model_type` there."""
 _VISION_THETA = 10000.0
 """The only base of a vision tower's rotary embedding that transformers 4 has, in code."""

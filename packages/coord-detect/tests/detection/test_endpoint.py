@@ -248,6 +248,8 @@ def test_ids_of_another_tokenizer_put_nothing_back(capsys):
 LIMITS = {"shortest_edge": 1024, "longest_edge": 9216}
 QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16, "merge_size": 2, "size": LIMITS}
 
+GEMMA = {"image_processor_type": "Gemma3ImageProcessorFast", "size": {"height": 48, "width": 64}, "resample": 2}
+
 
 @pytest.mark.parametrize(
     ("files", "words", "size", "expected"),
@@ -259,6 +261,8 @@ QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16, "merg
         ({"preprocessor_config.json": QWEN}, {}, (402, 2), (402, 2)),  # the processor refuses it
         ({"preprocessor_config.json": QWEN | {"do_resize": False}}, {}, (108, 84), (108, 84)),
         ({"preprocessor_config.json": {"image_processor_type": "SiglipImageProcessor"}}, {}, (108, 84), (108, 84)),
+        ({"preprocessor_config.json": GEMMA}, {}, (108, 84), (64, 48)),
+        ({"preprocessor_config.json": GEMMA | {"do_pan_and_scan": True}}, {}, (108, 84), (108, 84)),
         ({}, {}, (108, 84), (108, 84)),
     ],
 )

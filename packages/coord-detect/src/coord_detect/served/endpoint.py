@@ -217,7 +217,7 @@ class EndpointEngine:
         with suppress(*_MALFORMED):
             text, steps = self.tokens.restored(text, steps)
         lost = written_as_nothing(steps) or not steps
-        if self.coordinates and text.strip() and lost and not any(token in text for token in _VALUES):
+        if self.coordinates and any(map(str.isalnum, text)) and lost and not any(token in text for token in _VALUES):
             self._say_once(
                 "no coordinates",
                 f"  an answer has text but no coordinate token ({_short(text)!r:.80}), as of a server that leaves "
