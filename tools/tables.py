@@ -134,7 +134,7 @@ def loss_groups() -> str:
 
 def families() -> str:
     """Return the model families of the trainer."""
-    from coord_trainer import FAMILIES
+    from coord_detect import FAMILIES
 
     rows = []
     for family in FAMILIES.values():

@@ -3,7 +3,7 @@
 uv run python apps/trainer/benchmarks/forced_names.py runs/first-run
 """
 
-import sys
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,4 +46,6 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("run", type=Path, help="a run folder, such as that of the first run")
+    main(words.parse_args().run)

@@ -1,11 +1,6 @@
-"""What the tests of `detect` share: `fakes` on the path, and a folder of four images."""
-
-import sys
-from pathlib import Path
+"""What the tests of `detect` share: a folder of four images."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

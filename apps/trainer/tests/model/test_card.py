@@ -170,7 +170,7 @@ def test_another_tokenizer_is_told(folder, found):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"format": 2}, "format: input should be 1, found 2"),
+        ({"format": 2, "versions": {"coord-detect": "9.1"}}, "found 2 of another version (coord-detect 9.1)"),
         ({"prompt": None}, "prompt: input should be a valid string"),
         ({"style": "prose"}, "style: "),
         ({"grid": {"bins": 1000, "scale": 999}}, "1000 bins of 1/999"),

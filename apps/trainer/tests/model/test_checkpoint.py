@@ -29,6 +29,17 @@ def test_damaged_checkpoint_is_named_in_one_line(tiny_model, tmp_path, content):
         open_checkpoint(folder, tiny_config())
 
 
+def test_model_that_is_newer_than_transformers_is_told_with_both(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "base")
+    config = json.loads((folder / "config.json").read_text()) | {
+        "model_type": "qwen9_vl",
+        "transformers_version": "7.1",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"has no 'qwen9_vl', and it was saved by 7\.1; install a newer one"):
+        open_checkpoint(folder, tiny_config())
+
+
 @pytest.fixture
 def adapter(tiny_model, tmp_path):
     """The folder of a LoRA adapter of the tiny model."""

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cache
 from typing import Any, TextIO
-
-from tqdm import tqdm
 
 from coord_codec import InputError
 
@@ -26,7 +22,11 @@ def say(line: str) -> None:
         # While stdout is redirected (`saying_to`), our own lines still go to the original one.
         out = _original_stdout[-1] if _original_stdout else sys.stdout
         encoding = getattr(out, "encoding", None) or "utf-8"  # which may be unable to encode a file name
-        tqdm.write(line.encode(encoding, "backslashreplace").decode(encoding), file=out)
+        text = line.encode(encoding, "backslashreplace").decode(encoding)
+        if "tqdm" in sys.modules:  # there may be a progress bar
+            sys.modules["tqdm"].tqdm.write(text, file=out)
+        else:
+            print(text, file=out)
         out.flush()
 
 
@@ -60,7 +60,7 @@ _data_log.propagate = False
 
 
 _turns: dict[str, int] = {}
-_TIMEOUT = timedelta(days=7)
+_TIMEOUT_DAYS = 7
 """Preparing data may take hours; a failure of the first rank ends the wait at once."""
 
 
@@ -97,7 +97,7 @@ def first_rank_first(block: str) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            fault = [socket.gethostname(), {}, str(error) or type(error).__name__]
+            fault = [os.uname().nodename, {}, str(error) or type(error).__name__]
             store.set(f"{_held_key()}.{rank()}", json.dumps(fault))  # what the comparison that follows would read
             raise
         return
@@ -136,12 +136,12 @@ def refuse_differences(held: Mapping[str, Any]) -> None:
     _turns["held"] = _turns.get("held", 0) + 1
     mine = json.loads(json.dumps(held))
     if not is_first():
-        store.set(f"{key}.{rank()}", json.dumps([socket.gethostname(), mine, ""]))
+        store.set(f"{key}.{rank()}", json.dumps([os.uname().nodename, mine, ""]))
         _wait(store, key)
         return
     faults = []
     for number in range(1, world_size()):
-        store.wait([f"{key}.{number}"], _TIMEOUT)
+        store.wait([f"{key}.{number}"], _timeout())
         host, other, error = json.loads(store.get(f"{key}.{number}"))
         if error:
             faults.append(f"rank {number} on {host} failed: {error}")
@@ -170,11 +170,17 @@ def all_ranks_done(block: str) -> None:
         _wait(_store(), f"{block}.{turn}.rank.{number}")
 
 
+def _timeout() -> Any:
+    from datetime import timedelta
+
+    return timedelta(days=_TIMEOUT_DAYS)
+
+
 def _wait(store, key: str) -> None:
     from torch.distributed import DistError
 
     try:
-        store.wait([key], _TIMEOUT)
+        store.wait([key], _timeout())
         done = store.get(key) == b"done"
     except DistError:  # the first rank, which holds the store, has ended
         done = False

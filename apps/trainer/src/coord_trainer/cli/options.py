@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coord_data.cli import NewPlace, Strict, must_be_folder, must_not_exist  # noqa: F401 - with ours
+from coord_codec.commands.options import NewPlace, Strict  # noqa: F401 - with ours
+from coord_data.cli import must_be_folder, must_not_exist  # noqa: F401 - with ours
 from coord_detect.console import say
 from coord_detect.environment import set_environment
 

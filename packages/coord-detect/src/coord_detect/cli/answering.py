@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from coord_codec import InputError
-from coord_data.cli import Strict
+from coord_codec.commands.options import Strict
 from coord_detect.cli.options import Checkpoint, ConfigFile, Overrides, with_options_of, words_of
 from coord_detect.console import say
 from coord_detect.served.request import AskedThreshold, Request

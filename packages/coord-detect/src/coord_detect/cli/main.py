@@ -23,6 +23,7 @@ class _Commands(Commands):
 app = typer.Typer(
     cls=_Commands,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Find objects in images with a model that answers in coordinate tokens, or with servers of it.",
 )

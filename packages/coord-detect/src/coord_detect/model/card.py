@@ -26,6 +26,8 @@ OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "m
 
 MOST_NAMES = 20_000
 """Most labels that a card states; data sets of detection have up to some 13,000 classes."""
+_FORMAT = 1
+"""The version of the card's format."""
 _EXPORT = "export.json"
 """The record of a checkpoint that `coord-exporter` wrote; it names the weights of the adapter."""
 
@@ -222,8 +224,17 @@ def read_card(folder: Path) -> ModelCard | None:
     path = folder / CARD_FILE
     if not path.is_file():
         return None
+    values = read_json(path)
+    if isinstance(values, dict) and values.get("format", 1) != _FORMAT:
+        wrote = ", ".join(
+            f"{name} {value}" for name, value in (values.get("versions") or {}).items() if "coord-" in name
+        )
+        raise InputError(
+            f"{path}: format: expected {_FORMAT}, which coord-detect {installed_version('coord-detect')} reads, found "
+            f"{values['format']!r} of another version{f' ({wrote})' if wrote else ''}; install that version"
+        )
     try:
-        card = ModelCard.model_validate(read_json(path))
+        card = ModelCard.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "content"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import CONFIG_MAPPING, AutoModelForImageTextToText, AutoProcessor
 
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
@@ -62,6 +63,7 @@ def open_checkpoint(path: Path, config: Settings) -> LoadedCheckpoint:
             "base back, or state its folder there as base_model_name_or_path"
         )
     card = read_card(path)
+    _check_architecture(Path(source))
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
         family = FAMILIES.get(read_json(Path(source) / "config.json").get("model_type"))
@@ -105,6 +107,18 @@ def open_checkpoint(path: Path, config: Settings) -> LoadedCheckpoint:
     device = config.evaluation.device or own
     system = card.system if card is not None else system_text(config)
     return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
+
+
+def _check_architecture(source: Path) -> None:
+    """Raise `InputError` if the installed transformers does not know the architecture of a checkpoint."""
+    file = source / "config.json"
+    config = read_json(file) if file.is_file() else {}
+    if (kind := config.get("model_type")) is None or kind in CONFIG_MAPPING:
+        return
+    saved = f", and it was saved by {config['transformers_version']}" if config.get("transformers_version") else ""
+    raise InputError(
+        f"{file}: model_type: transformers {transformers.__version__} has no {kind!r}{saved}; install a newer one"
+    )
 
 
 def _vocabulary(config: Settings, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:

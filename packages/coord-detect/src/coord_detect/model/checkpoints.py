@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from coord_codec.files import InputError, read_json, write_text
+from coord_codec.weights import stored_tensors
 from coord_detect.console import say_once
 
 AP = "eval_AP"
@@ -62,10 +61,11 @@ def fault_of(checkpoint: Path) -> str | None:
 
 def _header_fault(file: Path) -> str | None:
     try:
-        with safe_open(file, "numpy"):
-            return None
-    except (OSError, SafetensorError) as error:
-        return str(error)
+        for _ in stored_tensors(file):
+            pass
+    except (OSError, InputError) as error:
+        return str(error).removeprefix(f"{file}: ")
+    return None
 
 
 def newest_complete(folder: Path) -> tuple[Path | None, list[Path]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from typer import Option
 
-from coord_data.cli import Strict
+from coord_codec.commands.options import Strict
 
 Form = StrEnum("Form", ["labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat"])
 
@@ -85,3 +85,22 @@ class Request(AskedThreshold):
     force: Annotated[bool, Option("--force", help="Delete the answers in --out and start anew.")] = False
     draw: Annotated[bool, Option(help="Draw the images and write index.html.")] = True
     strict: Strict = False
+    engine: Annotated[
+        Literal["local", "ray"],
+        Option(
+            help="Where the model is opened: in this process, or by workers of a Ray cluster, which is that of "
+            "RAY_ADDRESS, else this machine (the extra coord-detect[ray])."
+        ),
+    ] = "local"
+    workers: Annotated[
+        int | None, Option(min=1, help="Number of workers of --engine ray; as many as there is room for if not given.")
+    ] = None
+    cores: Annotated[int | None, Option(min=1, help="Cores of each worker of --engine ray; 1 if not given.")] = None
+    gpu_share: Annotated[
+        float | None,
+        Option(
+            min=0,
+            help="Share of a GPU of each worker of --engine ray, such as 0.5, or 0 for cores alone; 1 if not given "
+            "and the cluster has GPUs.",
+        ),
+    ] = None

@@ -114,6 +114,8 @@ class _RaggedLayer(CacheLayerMixin):
         """Return the size of the buffers."""
         return self.keys.shape[2]
 
+    get_max_cache_shape = get_max_length  # its name in transformers 5.10 to 5.12
+
 
 def _grown(buffer_BASD: torch.Tensor, length: int) -> torch.Tensor:
     rows, heads, filled, size = buffer_BASD.shape

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -86,10 +86,13 @@ def _file(root: ImageRoot | None, name: str) -> Path:
 
 def finder(root: ImageRoot) -> Callable[[str], Path | None]:
     """Return the function that finds the file of an image, of a folder one that is quick for many images."""
-    return root if callable(root) else partial(_find, root.resolve())
+    if callable(root):
+        return root
+    base = root.resolve()
+    return partial(_find, base, cache(partial(_stated_folder, base)))
 
 
-def _find(base: Path, name: str) -> Path:
+def _find(base: Path, stated_folder: Callable[[], Path | None], name: str) -> Path:
     """Return the file of an image; beside a folder `annotations`, as in COCO, the other folders are searched too."""
     parts = PurePosixPath(name.replace("\\", "/"))
     # A name that leaves its folder is found by its end, the longest first.
@@ -100,7 +103,7 @@ def _find(base: Path, name: str) -> Path:
         base = base.parent
         siblings = [base, base / "images", *_subfolders(base), *_subfolders(base / "images")]
     files, outside = _inside(candidates, base)
-    if not files and (stated := _stated_folder(base)) is not None:
+    if not files and (stated := stated_folder()) is not None:
         files, _ = _inside(candidates, stated)
     if not files and siblings:
         files, outside_siblings = _inside([folder / parts for folder in siblings], base)

@@ -12,7 +12,8 @@ from coord_codec import Object, encode_target
 from coord_codec.records import Instance
 from coord_detect.answers.answering_model import AnsweringModel
 from coord_detect.detection.session import answer_sources
-from coord_trainer.config.run_config import load_run_config
+from coord_detect.settings.load import load_settings
+from coord_detect.settings.record import Settings
 
 BOX = (0.25, 0.5, 0.75, 0.875)
 SETTINGS = {"model": "rule", "prompt": "p"}
@@ -44,7 +45,7 @@ class BusyEngine(RuleEngine):
 
 
 def detector(engine=None, *words):
-    return AnsweringModel(engine or RuleEngine(), load_run_config(None, words, trains=False))
+    return AnsweringModel(engine or RuleEngine(), load_settings(Settings, None, words)[0])
 
 
 def answered(ready, sources, folder, settings, **options):
