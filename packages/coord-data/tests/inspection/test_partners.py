@@ -7,7 +7,6 @@ from one_image import VOC, picture
 
 from coord_codec import InputError
 from coord_data import inspect, load
-from coord_data.cli import app
 from coord_data.sources.partners import Partners
 
 SHAPE = {"label": "cat", "shape_type": "rectangle", "points": [[4, 4], [36, 36]]}
@@ -56,8 +55,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("format", "case"),
+    [
+        pytest.param(format, case, marks=[pytest.mark.slow] * (format not in ("yolo", "voc")))
+        for format in FORMATS
+        for case in CASES
+    ],
+)
 def test_what_has_no_partner_is_counted_by_side(tmp_path, format, case):
     images, files, severity = CASES[case]
     found = of_partners(inspect(write(tmp_path, format, images, files)))
@@ -69,6 +74,7 @@ def test_what_has_no_partner_is_counted_by_side(tmp_path, format, case):
             assert not lone or any(name in finding.evidence for name in lone)
 
 
+@pytest.mark.slow
 def test_label_files_alone_are_a_warning_where_no_problem_tells_of_them(tmp_path):
     """As each is a refused record in the other formats."""
     for format in ("yolo", "voc", "labelme", "kitti", "dota"):
@@ -78,19 +84,20 @@ def test_label_files_alone_are_a_warning_where_no_problem_tells_of_them(tmp_path
         assert partners or codes & {"unreadable_image", "refused"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["yolo", "voc", "kitti"])
-def test_strict_stops_at_half_a_set_and_both_commands_name_it(tmp_path, format, run_app):
+def test_strict_stops_at_half_a_set_and_both_commands_name_it(tmp_path, format, run):
     half = write(tmp_path / "half", format, NAMES, NAMES[:8])
     some = write(tmp_path / "some", format, NAMES, NAMES[::2])
     for place, is_half in ((half, True), (some, False)):
         out = tmp_path / f"{place.name}.out"
-        told = run_app(app, "inspect", place, "--out", out, "--strict")
-        assert (told.returncode, "without_partner" in told.stdout) == (int(is_half), True)
+        code, _, printed = run("inspect", place, "--out", out, "--strict")
+        assert (code, "without_partner" in printed) == (int(is_half), True)
         (row,) = (row for row in json.loads((out / "findings.json").read_text()) if row["code"] == "without_partner")
         assert row["count"] == 8 and "without_partner" in (out / "inspect.html").read_text()
         assert any("without_partner" in note for note in load(place).notes)
         if is_half:
-            with pytest.raises(InputError, match="without_partner.*strict"):
+            with pytest.raises(InputError, match=r"without_partner.*strict"):
                 load(place, strict=True)
         else:
             assert load(place, strict=True)
@@ -104,7 +111,7 @@ def numbered(having, start="a", first=0):
     ("images", "is_warning"),
     [
         (numbered("1111111000"), True),
-        (numbered("11111111 00".replace(" ", "")), False),  # two of ten
+        (numbered("1111111100"), False),  # two of ten
         (numbered("1110001"), False),
         (numbered("111000"), False),  # one in twenty orders of three and three
         (numbered("1101" + "1" * 8 + "0" * 10), True),
@@ -115,7 +122,7 @@ def numbered(having, start="a", first=0):
         ({f"{s}/{n}.png": s == "train" for s in ("train", "val") for n in range(4)}, True),
         ({f"{s}/{n}.png": s == "cats" for s in ("cats", "empty") for n in range(4)}, False),
     ],
-    ids=str,
+    ids=range(11),
 )
 def test_evidence_of_names(images, is_warning):
     (finding,) = Partners(images, read_alone=True).findings
@@ -133,9 +140,10 @@ def test_empty_files_of_other_images_are_evidence(tmp_path, empty, is_warning):
 
 @pytest.mark.parametrize("format", ["voc_beside", "labelme"])
 def test_pictures_of_other_folders_and_of_unreadable_files_lack_no_annotation(tmp_path, format):
-    image, file, _ = FORMATS[format]
+    file = FORMATS[format][1]
     write(tmp_path, format, NAMES, NAMES)
     for folder in ("masks", "drawn"):
         write(tmp_path / folder, format, NAMES, [])
-    (tmp_path / file.format(NAMES[0])).write_text("{ broken" if format == "labelme" else "<broken")
+    if format == "voc_beside":  # a JSON that is none is not known to be one of LabelMe
+        (tmp_path / file.format(NAMES[0])).write_text("<broken")
     assert of_partners(inspect(tmp_path)) == []

@@ -13,7 +13,7 @@ empty label file states that its image has no objects.
 | with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
 | poses without `kpt_shape` | refused where their numbers make no sense as outlines: they have the count of a polygon |
 | image without a label file | an image without objects, counted |
-| label file without an image | not read, counted |
+| label file without an image | not read, counted, a warning of `inspect` |
 """
 
 from __future__ import annotations

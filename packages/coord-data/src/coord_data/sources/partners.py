@@ -35,6 +35,8 @@ _LEAST = 3
 """Least number of names on each side of the place where a series breaks off."""
 _LONGER = 10
 """How many times as long as any gap in a series its missing end must be."""
+_HASHES = 5
+"""Least number of beginnings of the names in a folder for them to be hashes."""
 _EMPTY_SHARE = 0.1
 """Least number of empty annotation files for an image without one, for such files to be usual in a set."""
 
@@ -141,10 +143,11 @@ def _written_differently(images: Sequence[str], files: Sequence[str]) -> Iterato
 def _break_off(has_partner: Mapping[str, bool]) -> Iterator[tuple[str, int, bool]]:
     """Yield the last name with a partner of each series that breaks off, how many follow, and whether it is the end.
 
-    A series is the names of a folder that begin alike up to their first digit, in the order of their numbers; where
-    most names share that beginning with no other, as hashes do, it is all names of the folder. It breaks off where at
-    least `_LEAST` names at an end have none, ten times as many as any gap before, and chance, which places the k
-    partners of n names anywhere, leaves the last m free with C(n - m, k) / C(n, k) below `_UNLIKELY` for all series.
+    A series is the names of a folder that begin alike up to their first digit, in the order of their numbers; where a
+    third of at least `_HASHES` beginnings have one name, as those of hashes, it is all names of the folder. It breaks
+    off where at least `_LEAST` names at an end have none, ten times as many as any gap before, and chance, which
+    places the k partners of n names anywhere, leaves the last m free with C(n - m, k) / C(n, k) below `_UNLIKELY` for
+    all series.
     """
     series = _series(has_partner)
     for names in series:
@@ -168,12 +171,14 @@ def _series(paths: Mapping[str, bool]) -> list[list[str]]:
     for path in paths:
         folder, _, name = path.replace("\\", "/").rpartition("/")
         folders[folder][re.split(r"\d", name, maxsplit=1)[0]].append(path)
-    found = []
+    found: list[list[str]] = []
     for starts in folders.values():
-        names = [*starts.values()]
-        alone = sum(len(group) == 1 for group in names)
-        found += [[path for group in names for path in group]] if 2 * alone > sum(map(len, names)) else names
-    return [sorted(group, key=_by_number) for group in found]
+        groups = [*starts.values()]
+        if len(groups) >= _HASHES and 3 * sum(len(group) == 1 for group in groups) >= len(groups):
+            found.append(sorted(path for group in groups for path in group))
+        else:
+            found += [sorted(group, key=_by_number) for group in groups]
+    return found
 
 
 def _by_number(path: str) -> list[tuple[int, str]]:
