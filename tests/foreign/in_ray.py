@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ def ray(monkeypatch):
     (packages,) = python.parents[1].glob("lib/python*/site-packages")
     monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
     monkeypatch.setenv("PYTHONPATH", str(packages))
+    # A warning of Ray's own class is told to the process that started the tests, which cannot import Ray.
+    monkeypatch.setattr(warnings, "showwarning", lambda *_, **__: None)
     import ray
 
     yield ray
