@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from coord_codec.images import DEEP, LEAST_SPAN
 from coord_detect.answers.finish import FUSED
@@ -56,7 +56,7 @@ class ImageSource:
         if self.held is not None:
             return ()
         notes = image_facts(self.path).notes
-        low, high = image.convert("L").getextrema() if DEEP in notes else (0, 255)
+        low, high = cast("tuple[int, int]", image.convert("L").getextrema()) if DEEP in notes else (0, 255)
         return (*notes, NEARLY_UNIFORM) if high - low < LEAST_SPAN else notes
 
     def pixels(self) -> int:

@@ -19,8 +19,9 @@ from coord_detect.detection.session import Answered, answer_sources, session_set
 from coord_detect.environment import set_environment
 from coord_detect.model.card import as_trained
 from coord_detect.model.checkpoints import locate_model
+from coord_detect.served.endpoint import checked_url
 from coord_detect.served.request import Request
-from coord_detect.served.served_model import checked_url, open_served
+from coord_detect.served.served_model import open_served
 from coord_detect.settings.record import Settings
 
 RAY_EXTRA = "coord-detect[ray]"
@@ -59,7 +60,7 @@ def answer_request(request: Request, config: Settings) -> Answered:
     """Find the images, generate answers, draw them, export them and, with annotations, score them; see `predict`."""
     check_request(request)
     asked_threshold(**request.threshold)
-    request = replace(request, labels=check_labels(request.labels), only=check_labels(request.only))
+    request = replace(request, labels=list(check_labels(request.labels)), only=list(check_labels(request.only)))
     if request.model is not None:
         locate_model(request.model)  # its name is checked before images are looked for
     if request.engine == "ray":
@@ -78,14 +79,17 @@ def answer_request(request: Request, config: Settings) -> Answered:
         urls = tuple(dict.fromkeys(map(checked_url, request.endpoints)))
         if not request.served_name:
             raise InputError("--endpoint: name the model as the server calls it with --model")
-        served = {
-            "grammar": request.grammar,
-            "concurrency": request.concurrency or 8 * len(request.endpoints),
-            "timeout": request.timeout or 300.0,
-        }
-        named = request.served_name
         detector = open_served(
-            urls, named, request.model, config, request.labels, sources.labels, only=request.only, **served
+            urls,
+            request.served_name,
+            request.model,
+            config,
+            request.labels,
+            sources.labels,
+            only=request.only,
+            grammar=request.grammar,
+            concurrency=request.concurrency or 8 * len(request.endpoints),
+            timeout=request.timeout or 300.0,
         )
     else:
         detector = _local(request, config, sources, copies)

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from platform import node
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from coord_codec import InputError, RunError
@@ -31,6 +31,9 @@ from coord_detect.environment import set_environment
 from coord_detect.served.request import Request
 from coord_detect.settings.load import check_settings
 from coord_detect.settings.record import Settings
+
+if TYPE_CHECKING:
+    from coord_detect.answers.local import LocalEngine
 
 _RETRIES = 3
 """How often a batch is repeated whose worker was lost."""
@@ -190,7 +193,8 @@ def _facts(model: AnsweringModel) -> dict[str, Any]:
     """Return what answers depend on, which is the same in all workers; folders and times of files may differ."""
     settings = session_settings(model) | {name: version(name) for name in _OF_WORKER}
     settings["weights"] = [row[:2] for row in settings["weights"]]
-    return json.loads(json.dumps({name: value for name, value in settings.items() if name != "model"}))
+    facts: dict[str, Any] = json.loads(json.dumps({name: value for name, value in settings.items() if name != "model"}))
+    return facts
 
 
 def open_on_ray(
@@ -225,7 +229,7 @@ def open_on_ray(
     opening = _Opening(str(model.resolve()), type(config), settings, words, request.threshold)
     resources = _resources(request)
     local = opening.opened("cpu")
-    engine, facts = local.engine, _facts(local)
+    engine, facts = cast("LocalEngine", local.engine), _facts(local)
     elsewhere = RayEngine(
         engine.name,
         engine.max_new_tokens,

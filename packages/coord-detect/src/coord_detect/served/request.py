@@ -53,7 +53,7 @@ class Request(AskedThreshold):
             help="Use an OpenAI-compatible server, for example http://localhost:8000/v1; repeated, several servers of "
             "the model share the images.",
         ),
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     served_name: Annotated[
         str | None, Option("--model", "--name", help="The model's name on the server of --endpoint.")
     ] = None
@@ -63,13 +63,13 @@ class Request(AskedThreshold):
     timeout: Annotated[float | None, Option(min=1, help="Time limit of a request in seconds; 300 if not given.")] = None
     exports: Annotated[
         list[Form], Option("--export", help="Also write annotations for a labelling tool; may be repeated.")
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     image_prefix: Annotated[
         str, Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
     ] = ""
     labels: Annotated[
         list[str], Option("--label", help="Keep the boxes with this label, and leave out others; may be repeated.")
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     only: Annotated[
         list[str],
         Option(
@@ -77,7 +77,7 @@ class Request(AskedThreshold):
             help="Hold answers to this name: every object is called so, and its score contains how probable the name "
             "is without that; may be repeated.",
         ),
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     grammar: Annotated[
         Literal["vllm", "sglang"] | None,
         Option(help="Constrain the server of --endpoint to well-formed answers, in the syntax of vllm or sglang."),
