@@ -8,7 +8,6 @@ differ. Which of them holds cannot be seen from one image, so their number is a 
 | annotation files without an image | no reader uses them; beside images without a file, the names may differ |
 | the files of consecutive names end, or begin, within them | a copy ended early, see `_break_off` |
 | a split has images and no file | the annotations of that split were forgotten, or are not public |
-| images without objects have a file, which is empty | an image without one is no such image |
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from math import comb
 from pathlib import Path, PurePosixPath
 
@@ -37,8 +36,6 @@ _LONGER = 10
 """How many times as long as any gap in a series its missing end must be."""
 _HASHES = 5
 """Least number of beginnings of the names in a folder for them to be hashes."""
-_EMPTY_SHARE = 0.1
-"""Least number of empty annotation files for an image without one, for such files to be usual in a set."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,6 @@ class Partners:
     Attributes:
         images: whether an image has an annotation file, by its path
         files: whether an annotation file has an image, by its path
-        empty: number of annotation files that have an image and no object
         read_alone: whether images without a file are read, as images without objects
         refused_alone: whether a file without an image is refused, which is told of each
 
@@ -61,7 +57,6 @@ class Partners:
 
     images: Mapping[str, bool] = field(default_factory=dict)
     files: Mapping[str, bool] = field(default_factory=dict)
-    empty: int = 0
     read_alone: bool = False
     refused_alone: bool = False
 
@@ -99,8 +94,6 @@ class Partners:
                 yield f"the {what} {word} at {last}: the {count} names {where} it have none"
         for folder, count in _bare_splits(self.images).items():
             yield f"none of the {counted(count, 'image')} of {folder} has a file"
-        if images and self.empty >= max(1, _EMPTY_SHARE * len(images)):
-            yield f"{counted(self.empty, 'image')} without objects {'has' if self.empty == 1 else 'have'} an empty file"
 
 
 def partners_of(reading: Reading, is_folder: bool) -> Partners:
@@ -124,8 +117,7 @@ def partners_of(reading: Reading, is_folder: bool) -> Partners:
             if belongs and path.stem not in faulty:
                 images[name] = False
     files = {image.where: has_image[image.name] for image in others} | dict.fromkeys(reading.without_image, False)
-    empty = sum(has_image[image.name] and not image.fault and not image.objects for image in others)
-    return Partners(images, files, empty, reading.reads_alone, not reading.without_image)
+    return Partners(images, files, reading.reads_alone, not reading.without_image)
 
 
 def _stem(path: str) -> str:
@@ -143,42 +135,47 @@ def _written_differently(images: Sequence[str], files: Sequence[str]) -> Iterato
 def _break_off(has_partner: Mapping[str, bool]) -> Iterator[tuple[str, int, bool]]:
     """Yield the last name with a partner of each series that breaks off, how many follow, and whether it is the end.
 
-    A series is the names of a folder that begin alike up to their first digit, in the order of their numbers; where a
-    third of at least `_HASHES` beginnings have one name, as those of hashes, it is all names of the folder. It breaks
-    off where at least `_LEAST` names at an end have none, ten times as many as any gap before, and chance, which
-    places the k partners of n names anywhere, leaves the last m free with C(n - m, k) / C(n, k) below `_UNLIKELY` for
-    all series.
+    A series is the names of a folder that begin alike up to their first digit, in the order of their numbers or in that
+    of a listing, where 10 comes before 2; where a third of at least `_HASHES` beginnings have one name, as those of
+    hashes, it is all names of the folder. It breaks off where at least `_LEAST` names at an end have none, ten times as
+    many as any gap before, and chance, which places the k partners of n names anywhere, leaves the last m free with
+    C(n - m, k) / C(n, k) below `_UNLIKELY` for all orders together.
     """
-    series = _series(has_partner)
-    for names in series:
-        total, count = len(names), sum(map(has_partner.__getitem__, names))
-        for is_end in (True, False):
-            runs = [
-                (has, len(list(run)))
-                for has, run in groupby(map(has_partner.__getitem__, names[:: 1 if is_end else -1]))
-            ]
-            missing = 0 if runs[-1][0] else runs[-1][1]
-            gap = max((length for has, length in runs[:-1] if not has), default=0)
-            if min(count, missing) < _LEAST or missing < _LONGER * gap:
-                continue
-            if comb(total - missing, count) * len(series) < _UNLIKELY * comb(total, count):
-                yield PurePosixPath(names[-missing - 1] if is_end else names[missing]).name, missing, is_end
+    series = [
+        list(dict.fromkeys(tuple(sorted(names, key=key)) for key in (_by_number, _stem)))
+        for names in _series(has_partner)
+    ]
+    tried = sum(map(len, series))
+    for orders in series:
+        ends = (end for names in orders for end in _free_ends(names, has_partner, tried))
+        yield from islice(ends, 1)
 
 
-def _series(paths: Mapping[str, bool]) -> list[list[str]]:
-    """Return the names of each series in the order of their numbers, see `_break_off`."""
+def _free_ends(names: Sequence[str], has_partner: Mapping[str, bool], tried: int) -> Iterator[tuple[str, int, bool]]:
+    """Yield where one order of a series breaks off, of `tried` orders in all, see `_break_off`."""
+    total, count = len(names), sum(map(has_partner.__getitem__, names))
+    for is_end in (True, False):
+        runs = [
+            (has, len(list(run))) for has, run in groupby(map(has_partner.__getitem__, names[:: 1 if is_end else -1]))
+        ]
+        missing = 0 if runs[-1][0] else runs[-1][1]
+        gap = max((length for has, length in runs[:-1] if not has), default=0)
+        if min(count, missing) < _LEAST or missing < _LONGER * gap:
+            continue
+        if comb(total - missing, count) * tried < _UNLIKELY * comb(total, count):
+            yield PurePosixPath(names[-missing - 1] if is_end else names[missing]).name, missing, is_end
+
+
+def _series(paths: Mapping[str, bool]) -> Iterator[list[str]]:
+    """Yield the names of each series, see `_break_off`."""
     folders: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for path in paths:
         folder, _, name = path.replace("\\", "/").rpartition("/")
         folders[folder][re.split(r"\d", name, maxsplit=1)[0]].append(path)
-    found: list[list[str]] = []
     for starts in folders.values():
         groups = [*starts.values()]
-        if len(groups) >= _HASHES and 3 * sum(len(group) == 1 for group in groups) >= len(groups):
-            found.append(sorted(path for group in groups for path in group))
-        else:
-            found += [sorted(group, key=_by_number) for group in groups]
-    return found
+        are_hashes = len(groups) >= _HASHES and 3 * sum(len(group) == 1 for group in groups) >= len(groups)
+        yield from [[path for group in groups for path in group]] if are_hashes else groups
 
 
 def _by_number(path: str) -> list[tuple[int, str]]:
