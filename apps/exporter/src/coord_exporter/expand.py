@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +202,7 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
     return NewTokens(vocabulary, missing, first)
 
 
-def extend_tokenizer(folder: Path, new: NewTokens) -> dict[str, dict]:
+def extend_tokenizer(folder: Path, new: NewTokens) -> dict[str, dict[str, Any]]:
     """Return the tokenizer files with the new tokens, by file name; empty if there is nothing to add.
 
     They are added as ordinary tokens, so that decoding with skip_special_tokens keeps the coordinates of an answer.
@@ -245,10 +247,12 @@ class _Encoder:
         self._tokenizer = tokenizer
 
     def get_vocab(self) -> dict[str, int]:
-        return self._tokenizer.get_vocab(with_added_tokens=True)
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return vocabulary
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
 
 
 def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
@@ -307,12 +311,12 @@ def _moments(table: TensorInfo, trained: int) -> tuple[torch.Tensor, torch.Tenso
         for lo in range(0, trained, _CHUNK_ROWS):
             yield read_rows(table, lo, min(lo + _CHUNK_ROWS, trained)).double()
 
-    mean = sum(chunk.sum(0) for chunk in chunks()) / trained
-    variance = sum(((chunk - mean) ** 2).sum(0) for chunk in chunks()) / trained
+    mean = reduce(add, (chunk.sum(0) for chunk in chunks())) / trained
+    variance = reduce(add, (((chunk - mean) ** 2).sum(0) for chunk in chunks())) / trained
     return mean.float(), variance.sqrt().float()
 
 
-def _with_vocab_size(config: dict, rows: int) -> dict:
+def _with_vocab_size(config: dict[str, Any], rows: int) -> dict[str, Any]:
     changed = dict(config)
     if "vocab_size" in config:
         changed["vocab_size"] = rows

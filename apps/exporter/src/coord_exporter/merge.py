@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
@@ -42,7 +43,7 @@ class MergeReport:
     tensors: int
     untied: bool
     warnings: tuple[str, ...]
-    verification: dict | None
+    verification: dict[str, Any] | None
 
 
 def merge(
@@ -111,14 +112,21 @@ def merge(
         companions[BASE_CARD] = base_card
     config, config_notes = _config_of_out(checkpoint, plan, dtype)
     warnings += [*prompting_notes, *config_notes, *_unserved_heads(config)]
-    entry = {"kind": "merge" if keep_lora is None else "rows", "adapter": source, "fingerprint": fingerprint}
+    entry: dict[str, Any] = {
+        "kind": "merge" if keep_lora is None else "rows",
+        "adapter": source,
+        "fingerprint": fingerprint,
+    }
     entry |= {"tied": plan.tied, "changed_tensors": len(plan.changed)}
-    facts = {"fingerprint": fingerprint, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
+    facts: dict[str, object] = {
+        "fingerprint": fingerprint,
+        "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}",
+    }
     card = write_card(checkpoint, str(base), opened, facts)
     export = in_form(Export(checkpoint, plan.recipes, config, companions, entry, rewritten, card), form)
 
     # The output, which appears when it is complete and verified.
-    def check(stage: Path) -> dict:
+    def check(stage: Path) -> dict[str, Any]:
         figures, notes = _verify(checkpoint, opened, stage)
         warnings.extend(notes)
         return figures
@@ -137,7 +145,7 @@ def merge(
     return MergeReport(out, len(plan.changed), len(plan.recipes), plan.untied, tuple(warnings), verification)
 
 
-def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
+def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict[str, Any]:
     """Return the adapter's name and digests for the record; an `InputError` if it is merged already."""
     sources, name = adapter.sources(), adapter.file.path.name
     for entry in history_of(base.folder):
@@ -146,7 +154,7 @@ def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
     return sources
 
 
-def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -> tuple[dict, list[str]]:
+def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -> tuple[dict[str, Any], list[str]]:
     """Return the content of config.json, and notes on what changed in it."""
     config, notes = with_one_tie(base, plan.was_tied)
     if plan.untied:
@@ -155,7 +163,7 @@ def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -
     return (config if dtype is None else set_dtype(config, dtype)), notes
 
 
-def _unserved_heads(config: dict) -> list[str]:
+def _unserved_heads(config: dict[str, Any]) -> list[str]:
     """Return a note if vLLM's CPU attention does not take the size of the attention heads."""
     text = config.get("text_config", config)
     hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
@@ -166,7 +174,7 @@ def _unserved_heads(config: dict) -> list[str]:
     return [f"attention heads of {size}: vLLM on a CPU takes {sizes}, and stops at its first request with others"]
 
 
-def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict, list[str]]:
+def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict[str, Any], list[str]]:
     """Compare a finished folder with PEFT's merge; return the figures for the record, and notes."""
     from coord_exporter.verify.tensors import verify_tensors
 
