@@ -75,14 +75,14 @@ def _without_parameters(section: dict[str, Any], where: str, *, in_vision: bool)
     return rest | {"rope_theta": theta, "rope_scaling": scaling}
 
 
-def _small_files(export: Export) -> dict[str, dict]:
+def _small_files(export: Export) -> dict[str, dict[str, Any]]:
     """Return the files beside config.json whose content differs in form 4, by name."""
 
     def content(name: str) -> dict[str, Any]:
         known = export.rewritten.get(name)
         return known or (read_object(export.companions[name]) if name in export.companions else {})
 
-    files: dict[str, dict] = {}
+    files: dict[str, dict[str, Any]] = {}
     tokenizer = content(_TOKENIZER)
     if isinstance(extra := tokenizer.get("extra_special_tokens"), list):
         kept = {key: value for key, value in tokenizer.items() if key not in ("extra_special_tokens", "backend")}

@@ -49,7 +49,7 @@ class AnswerTokens:
         return self._decoded(ids), restored
 
     def _decoded(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
     def _with_text(self, step: Mapping[str, Any]) -> dict[str, Any]:
         """Return a step with the texts of its token and of the likely ones beside it."""

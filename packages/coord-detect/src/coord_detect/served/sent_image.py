@@ -54,11 +54,12 @@ class SentSides:
         size = found.get("size") or {}
         resample = found.get("resample")
         if kind == _TO_ONE_SIZE:
-            one_size = size.get("width"), size.get("height")
+            one_size: Any = size.get("width"), size.get("height")
             return cls(1, 1, 1, resample or Image.Resampling.BILINEAR, one_size) if _are_sides(*one_size) else None
-        least = data.min_pixels or size.get("shortest_edge") or found.get("min_pixels")
-        most = data.max_pixels or size.get("longest_edge") or found.get("max_pixels")
-        patch, merge = found.get("patch_size"), found.get("merge_size")
+        least: Any = data.min_pixels or size.get("shortest_edge") or found.get("min_pixels")
+        most: Any = data.max_pixels or size.get("longest_edge") or found.get("max_pixels")
+        patch: Any = found.get("patch_size")
+        merge: Any = found.get("merge_size")
         if not _are_sides(least, most, patch, merge):
             return None
         return cls(patch * merge, least, most, resample or Image.Resampling.BICUBIC)
