@@ -24,11 +24,13 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import OUTLINED, kept, with_fields
-from coord_data.looking.image_paths import ImageIndex, find_root
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, ImageIndex, find_root
 from coord_data.remote import cache_folder, place_inside, suffix_of
 from coord_data.sources.raw import RawImage, RawObject, Reading, around, check, images_named, number
 from coord_data.sources.source import Source
 
+_LOOKS = 8
+"""Number of files of a folder, from all over it, that are looked at to recognise it."""
 _CIRCLES = "circles, read as the box around them"
 _IGNORED = "__ignore__"
 _NO_CLASS = "shapes labelled __ignore__, which is no class of LabelMe's converter, left out"
@@ -39,7 +41,8 @@ _READ = frozenset(("label", "points", "shape_type", "group_id", "description", "
 def recognise(source: Source) -> bool:
     """Return whether a source is such a file, or a folder with them."""
     if source.is_dir:
-        return any(_is_labelme(source.file(path)) for path in source.glob("*.json")[:3])
+        files = source.glob("*.json")
+        return any(_is_labelme(source.file(path)) for path in files[:: len(files) // _LOOKS + 1])
     return _is_labelme(source)
 
 
@@ -48,9 +51,16 @@ def _is_labelme(source: Source) -> bool:
     return "shapes" in keys and bool({"imagePath", "imageData", "imageHeight"} & keys)
 
 
+def _is_broken(path: Path) -> bool:
+    """Return whether a file, which cannot be read, has an image of its name beside it."""
+    has_image = any(path.with_suffix(suffix).is_file() for suffix in IMAGE_SUFFIXES)
+    return has_image and isinstance(_document(Source(path)), str)
+
+
 def read(source: Source, images: Path | None) -> Reading:
     """Read a file, or all files of a folder."""
-    files = [path for path in source.glob("**/*.json") if _is_labelme(source.file(path))] or [source.path]
+    files = [path for path in source.glob("**/*.json") if _is_labelme(source.file(path)) or _is_broken(path)]
+    files = files or [source.path]
     folder = source.path if source.is_dir else source.path.parent
     root = find_root(images, folder)
     rows = [(path, _document(Source(path))) for path in files]
@@ -175,4 +185,5 @@ FORMAT = AnnotationFormat(
     recognise,
     read,
     has_label_files=recognise,
+    file_an_image=True,
 )

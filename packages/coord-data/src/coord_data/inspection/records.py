@@ -17,6 +17,7 @@ from coord_data.finding import Finding, Severity, by_share
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.inspection.numbers.laid_out import ranges
 from coord_data.looking.image_file import MISSING, where_it_is
+from coord_data.looking.image_paths import split_of
 from coord_data.looking.looks import Looks
 from coord_data.records import Records
 from coord_data.sources.raw_boxes import RawBoxes
@@ -26,9 +27,6 @@ USUAL_CROWDS = 0.1
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """An odd number without a pattern, which spreads the bits of hashes."""
-
-_SPLITS = dict.fromkeys(("train", "training"), "train") | dict.fromkeys(("val", "valid", "validation"), "val")
-_SPLITS |= dict.fromkeys(("test", "testing"), "test")
 
 
 def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Finding]:
@@ -84,9 +82,9 @@ def splits_together(raw: RawBoxes) -> list[Finding]:
     """Report images of several splits that were read as one set."""
     counts: Counter[str] = Counter()
     for name, folder_count in Counter(os.path.dirname(file) for file in raw.files).items():  # noqa: PTH120
-        splits = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part.lower() in _SPLITS]
+        splits = [part for part in PurePosixPath(name.replace("\\", "/")).parts if split_of(part)]
         counts.update({splits[0].lower(): folder_count} if splits else {})
-    if len({_SPLITS[name] for name in counts}) < 2:
+    if len(set(map(split_of, counts))) < 2:
         return []
     evidence = ", ".join(f"{count} of {name}" for name, count in counts.items())
     message = f"images of {len(counts)} splits are read as one set: a model would be trained on what it is tested with"
