@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -82,3 +82,7 @@ def _at(values: Any, *names: str) -> Any:
     for name in names:
         values = values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
     return values
+
+
+Given = TypeVar("Given", bound=Settings)
+"""The kind of settings that a function was given, a run's own included, and returns."""
