@@ -57,7 +57,7 @@ class RunConfig(Settings):
 
     @field_validator("training")
     @classmethod
-    def _checked_training(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _of_training(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         custom = info.data.get("custom")
         return check_training(value, offsets=custom is not None and custom.coord_offset.enabled)
 
