@@ -9,7 +9,7 @@ from coord_codec.placing import place
 
 SIZE = (100, 50)
 BORDERS = (-np.inf, -1, 0, 20, 20.0001)
-"""Ends of a side: the largest number below -1, a pixel beyond, on the border, and inside; mirrored at the far border."""
+"""Ends of a side: more than a pixel beyond, a pixel beyond, on the border, and inside; mirrored at the far border."""
 
 
 def ends(size):

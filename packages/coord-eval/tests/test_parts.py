@@ -75,7 +75,7 @@ def test_text_answers_in_parts(count):
 OBJECT = '{"bbox_2d": [10, 10, 500, 500], "label": "%s"}'
 ANSWERS = [
     {"image": "1.jpg", "text": "[" + OBJECT % "cat" + ', {"bbox_2d": [1, 2], "label": "cat"}]'},
-    {"image_id": 2, "text": "<obj_start>cat<|coord_9|><|coord_9|><|coord_700|><|coord_700|><obj_end><obj_start>cat<|co"},
+    {"image_id": 2, "text": "<obj_start>cat<|coord_9|><|coord_9|><|coord_70|><|coord_70|><obj_end><obj_start>cat<|co"},
     {"image_id": 3, "text": "[" + OBJECT % "bird" + "," + OBJECT % "Dog" + "]"},
     {"image": "4.jpg", "text": "<obj_start>cow<|coord_700|><|coord_9|><|coord_9|><|coord_700|><obj_end>"},
     {"image_id": 5, "text": "[]", "finish_reason": "error"},

@@ -35,9 +35,7 @@ def test_refused_object_is_in_no_other_count(refused):
     refused = refused._replace(notes=("occluded objects",), as_box=("outlines",))
     own = [RawObject("cat", (-0.5, 0, 50, 50), "a", notes=("occluded objects",))]
     for geometry in ("box", "polygon"):
-        images = [
-            RawImage("a.png", "a", objects, (100, 100), notes=("images",)) for objects in (own, [*own, refused])
-        ]
+        images = [RawImage("a.png", "a", objects, (100, 100), notes=("images",)) for objects in (own, [*own, refused])]
         wanted, found = (collect(Reading([i], Path()), "drop_box", {}.get, geometry) for i in images)
         assert len(wanted.notes) == 3 + (geometry == "polygon")
         if found.problems:
