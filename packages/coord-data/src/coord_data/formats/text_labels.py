@@ -19,8 +19,8 @@ from coord_codec.commands.foreign import tool_of
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.class_names import NAME_FILES
-from coord_data.formats.yolo import WITHOUT_LABELS
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, find_root, image_files
+from coord_data.sources.partners import WITHOUT_LABELS
 from coord_data.sources.raw import RawImage, RawObject, Reading, check, images_named, number
 from coord_data.sources.source import Source
 
@@ -60,7 +60,7 @@ def read(source: Source, images: Path | None, line: Line) -> Reading:
         named = {image.name for image in read}
         others = (path.relative_to(root).as_posix() for path in image_files(root))
         read += [RawImage(name, str(root / name), notes=(WITHOUT_LABELS,)) for name in others if name not in named]
-    return Reading(read, root)
+    return Reading(read, root, reads_alone=source.is_dir)
 
 
 def _lines(path: Path) -> list[str] | str:
@@ -100,7 +100,9 @@ def _kitti(words: list[str], stated: RawObject) -> RawObject:
 
 def _format(name: str, title: str, about: str, text: str, geometries: Sequence[str], line: Line) -> AnnotationFormat:
     examples = {geometry: Example({f"{name}/a.txt": text}, name, f"{name}/images/a.jpg") for geometry in geometries}
-    return AnnotationFormat(name, title, about, examples, partial(recognise, tool=title), partial(read, line=line))
+    return AnnotationFormat(
+        name, title, about, examples, partial(recognise, tool=title), partial(read, line=line), file_an_image=True
+    )
 
 
 DOTA = _format(

@@ -26,7 +26,7 @@ from coord_detect.model.attention import attend_by_sample
 from coord_detect.model.card import read_card, system_text
 from coord_detect.model.patch_embedding import multiply_patches
 from coord_detect.model.prompt import end_answers_as_asked, prompt_text
-from coord_detect.settings.record import Settings
+from coord_detect.settings.record import Given, Settings
 from coord_detect.settings.sections import Asking
 
 
@@ -193,7 +193,7 @@ def set_pixels(processor: Any, data: Asking) -> None:
     processor.image_processor.size = {key: value for key, value in size.items() if value is not None}
 
 
-def with_usable_attention(config: Settings) -> Settings:
+def with_usable_attention(config: Given) -> Given:
     """Return `config` with sdpa if flash-attention is configured but cannot run, and print the reason."""
     asked = config.model.attention
     if not asked.startswith("flash"):
