@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from coord_codec import InputError
+from coord_codec.commands.options import Strict
 from coord_detect.console import say
 from coord_trainer.cli.main import app
-from coord_trainer.cli.options import ConfigFile, Overrides, Strict, load_libraries, print_scores, resolve_config
+from coord_trainer.cli.options import ConfigFile, Overrides, load_libraries, print_scores, resolve_config
 
 if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig

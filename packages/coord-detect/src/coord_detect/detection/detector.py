@@ -348,11 +348,20 @@ def _expanded(images: Iterable[Any]) -> Iterator[Any]:
 
 
 def _urls(model: Any) -> tuple[str, ...]:
-    """Return the URLs that a model is named by; none if it is on disk."""
-    words = [model] if isinstance(model, str | Path) else list(model)
-    if len(words) != 1 and not all(str(word).startswith(("http://", "https://")) for word in words):
-        raise InputError(f"Detector: expected one model, or the addresses of its servers, found {words}")
-    return tuple(str(word) for word in words if str(word).startswith(("http://", "https://")))
+    """Return the URLs that a model is named by; none if it is on disk.
+
+    Raises:
+        InputError: it is neither one folder nor URLs alone
+    """
+    if not isinstance(model, str | Path | list | tuple):
+        raise InputError(f"model: expected a folder, or the URL of a server, found {type(model).__name__}")
+    several = isinstance(model, list | tuple)
+    words = [str(word) for word in model] if isinstance(model, list | tuple) else [str(model)]
+    urls = tuple(word for word in words if word.startswith(("http://", "https://")))
+    if several and (not words or len(urls) < len(words)):
+        others = [word for word in words if word not in urls]
+        raise InputError(f"model: expected one folder, or URLs of servers of the same model, found the list {others}")
+    return urls
 
 
 def _words(views: str | Sequence[str]) -> list[str]:

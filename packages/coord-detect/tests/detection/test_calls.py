@@ -1,20 +1,19 @@
 """`Detector` in Python: what its users write, and what is said where another library has another name."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import BOX, TEXT, RuleEngine, chat_reply, make_images, served
+from fakes import BOX, TEXT, RuleEngine, card_of, chat_reply, make_images, served
 from fakes import detector as answering
 from PIL import Image
 
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
+from coord_detect import Detector
 from coord_detect.model.card import read_card
 from coord_eval import score
-from coord_trainer import Detector
-from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.card import make_card
 
 SIZE = (40, 20)
 PIXELS = [BOX[0] * 40, BOX[1] * 20, BOX[2] * 40, BOX[3] * 20]
@@ -89,9 +88,7 @@ def test_class_ids_are_those_of_the_training_in_every_image_and_others_follow(ph
 
 def test_names_are_those_of_the_card(tmp_path):
     ready = answering()
-    make_card(load_run_config(None, [], trains=False), {}, None).model_copy(update={"names": ("b", "a")}).write(
-        tmp_path
-    )
+    card_of(names=("b", "a")).write(tmp_path)
     assert read_card(tmp_path).names == ("b", "a")
     from dataclasses import replace
 
@@ -300,6 +297,10 @@ def test_names_that_nobody_has_are_missing_as_usual(found):
         (("http://localhost:1/v1",), {"name": "m", "only": ["cat"]}, "a server states probabilities"),
         (("nowhere",), {"name": "m"}, "it is about a server"),
         (("nowhere",), {}, "no such folder"),
+        ((["a", "a"],), {}, "expected one folder, or URLs"),
+        ((["http://localhost:1/v1", Path("a")],), {"name": "m"}, r"found the list \['a'\]"),
+        (([],), {}, "expected one folder"),
+        ((3,), {}, "expected a folder, or the URL of a server, found int"),
     ],
 )
 def test_model_that_cannot_be_set_up_is_told(words, named, told):
