@@ -17,6 +17,7 @@ from coord_exporter.checkpoint.folder import Export, find_companions, write_expo
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, read_rows
 from coord_exporter.checkpoint.staging import ExportError, check_out
+from coord_exporter.form4 import check_form, in_form
 from coord_exporter.inputs import find_folder
 from coord_exporter.steps import RowsStep
 from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_vocabulary, with_one_tie
@@ -96,6 +97,7 @@ def expand_vocab(
     force: bool = False,
     max_shard_size: int | None = None,
     quiet: bool = False,
+    form: int | None = None,
 ) -> ExpandReport:
     """Add the wildcard, the coordinate tokens and optionally the "obj" markers to a checkpoint.
 
@@ -111,6 +113,7 @@ def expand_vocab(
         force: whether to replace an existing folder that an export wrote
         max_shard_size: bytes of tensors per file; None keeps the base's files
         quiet: whether to show no progress
+        form: 4 writes the small files as transformers 4 did; None keeps the base's
 
     Raises:
         InputError: if the base cannot be expanded; nothing was written
@@ -120,6 +123,7 @@ def expand_vocab(
     out = Path(out)
     if init not in INITS:
         raise InputError(f"--init: expected one of {', '.join(INITS)}, found {init!r}")
+    check_form(form)
     check_out(out, (base,), force)
     checkpoint = open_checkpoint(base)
     tables = find_tables(checkpoint)
@@ -146,7 +150,7 @@ def expand_vocab(
         extend_tokenizer(base, new),
     )
     write_export(
-        export,
+        in_form(export, form),
         out,
         force=force,
         max_shard_size=max_shard_size,

@@ -12,6 +12,7 @@ from coord_exporter.adapter_folder import lora_modules, write_lora
 from coord_exporter.checkpoint.folder import Export, find_companions, history_of, write_export
 from coord_exporter.checkpoint.read import CARD_FILE, StoredCheckpoint, open_checkpoint
 from coord_exporter.checkpoint.staging import check_out
+from coord_exporter.form4 import check_form, in_form
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.model_card import BASE_CARD, write_card
 from coord_exporter.plan import MergePlan, plan_merge
@@ -56,6 +57,7 @@ def merge(
     quiet: bool = False,
     dtype: str | None = None,
     keep_lora: str | Path | None = None,
+    form: int | None = None,
 ) -> MergeReport:
     """Merge a PEFT adapter (LoRA, DoRA, saved modules, coordinate offsets) into a plain checkpoint.
 
@@ -71,6 +73,7 @@ def merge(
         dtype: "bfloat16", "float16" or "float32" for all weights; None keeps the base's dtypes
         keep_lora: a second folder to create, with the LoRA of all layers but embedding and head as a plain adapter of
             `out`, into which then only the rest is merged; nothing is verified
+        form: 4 writes the small files as transformers 4 did; None keeps the base's
 
     Raises:
         InputError: if an exact merge of the inputs is not possible; nothing was written
@@ -82,6 +85,7 @@ def merge(
     adapter_folder, chosen = find_adapter(adapter)
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"--dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
+    check_form(form)
     check_out(out, (base_folder, adapter_folder), force)
     warnings = [chosen] if chosen else []
     if keep_lora is not None:
@@ -119,6 +123,7 @@ def merge(
         "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}",
     }
     card = write_card(checkpoint, str(base), opened, facts)
+    export = in_form(Export(checkpoint, plan.recipes, config, companions, entry, rewritten, card), form)
 
     # The output, which appears when it is complete and verified.
     def check(stage: Path) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def merge(
 
     small = checkpoint.nbytes <= _VERIFIED_BYTES
     verification = write_export(
-        Export(checkpoint, plan.recipes, config, companions, entry, rewritten, card),
+        export,
         out,
         force=force,
         max_shard_size=max_shard_size,

@@ -39,7 +39,7 @@ class Fields:
 
     Attributes:
         image: path or name of the image
-        label: description of an object, or the key of its name in `names`
+        label: description of an object, its parts, or the key of its name in `names`
         records: the records of a document; "" for records in lines or a list
         objects: the objects of a record; those of all paths are read
         size: width and height of the image
@@ -112,7 +112,7 @@ class Fields:
     def _label(self, item: Any, names: Any) -> str:
         stated = first(item, self.label)
         name = names.get(str(stated), stated) if isinstance(names, Mapping) else stated
-        return "" if name is None else str(name).strip()
+        return "" if name is None else " ".join(map(str, name if isinstance(name, list) else [name])).strip()
 
     def _boxes(self, item: Any, stated: RawObject) -> Iterator[RawObject]:
         """Yield the boxes of an object, or its outline."""
