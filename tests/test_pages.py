@@ -60,7 +60,7 @@ def parse(app, words):
 
 @cache
 def help_of(script, *command):
-    """Return the help text of a script, or of a command of it, in this process: importing torch takes longest of all."""
+    """Return the help of a script or a command of it, in this process: importing torch takes longer than all else."""
     path, words = list(sys.path), sys.argv
     sys.path.insert(0, str((ROOT / script).parent))
     sys.argv = [script, *command, "--help"]
@@ -92,7 +92,7 @@ def test_command_of_a_page_starts_as_written(words, monkeypatch):
     elif words[0] == "python" and words[1] not in WRITTEN:
         options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
         text = help_of(words[1])
-        if words[2:] and re.search(rf"│ {words[2]} ", text):
+        if words[2:] and words[2].isidentifier() and f"│ {words[2]} " in text:
             text = help_of(*words[1:3])
         assert options <= set(re.findall(r"--[\w-]+", text))
     else:
