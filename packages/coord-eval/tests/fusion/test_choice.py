@@ -146,6 +146,19 @@ def test_calibrations_map_the_scores_of_their_file_before_fusion(tmp_path, capsy
     assert "expected names of the files (a, b), found c" in capsys.readouterr().err
 
 
+def test_margins_below_0_without_a_map_name_the_file_and_the_command():
+    row = {"image_id": 1, "category_id": 1, "bbox": [10.0, 10.0, 40.0, 40.0]}
+    lists = {"a": [{**row, "score": 0.5}], "b.json": [{**row, "score": -1.5}]}
+    with pytest.raises(InputError, match=r"fuse: b\.json: .* found some from -1\.5 on") as told:
+        fuse_predictions(lists)
+    assert "calibrate --ground-truth G --predictions b.json --out b-calibration.json" in str(told.value)
+    assert "--calibration b.json=b-calibration.json, or use --method nms" in str(told.value)
+    assert fuse_predictions(lists, method="nms").counts["objects"] == 1
+    margins = Calibration(((-3.0, 0.1), (3.0, 0.9)), "results", ThresholdCurve((), (), {}), range=(-3.0, 3.0))
+    fused = fuse_predictions(lists, calibrations={"b.json": margins})
+    assert fused.records[0]["score"] == pytest.approx((0.5 + float(margins([-1.5])[0])) / 2)
+
+
 @pytest.mark.parametrize(("least", "is_told"), [(0.3, False), (0.9, True)])
 def test_scores_of_unlike_distribution_are_told_with_the_commands_that_mend_it(least, is_told):
     draw = np.random.default_rng(0)
