@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from coco_builder import coco
 
-from coord_eval import Calibration, InputError, ThresholdCurve, choose_fusion, fuse_predictions, resample, score
+from coord_eval import (
+    Calibration,
+    FusionChoice,
+    FusionTrial,
+    InputError,
+    ThresholdCurve,
+    choose_fusion,
+    fuse_predictions,
+    resample,
+    score,
+)
 from coord_eval.cli.main import main
 
 IMAGES, PLACES = range(40), range(6)
@@ -67,6 +77,14 @@ def test_what_one_detector_misses_another_finds_so_they_are_fused(fused):
     raw = next(row for row in told["choice"]["trials"] if not row["alone"] and not row["calibrated"])
     ensemble = fuse_predictions(lists, weights=raw["weights"])
     assert score(TRUTH, [*ensemble.records], "pycocotools").coco["AP"] == pytest.approx(raw["ap"])
+
+
+@pytest.mark.parametrize(("gain", "is_told"), [(-0.014, True), (-0.016, False)])
+def test_another_list_that_may_be_as_good_as_the_one_kept_is_told(gain, is_told):
+    kept = FusionTrial("a alone", 0.5, 0.0, 0.0, 0.0, 0.0, "a", (1.0, 1.0), False)
+    other = FusionTrial("b alone", 0.5 + gain, gain, -0.03, 0.0, 0.01, "b", (1.0, 1.0), False)
+    lines = [*FusionChoice((kept, other), kept, {}, 20, ()).lines()]
+    assert ("b alone may be as good: annotate more images to know" in lines) == is_told
 
 
 @pytest.mark.slow

@@ -97,6 +97,10 @@ class FusionChoice:
                 f"no fusion surely gains {_LEAST_GAIN:g} (its gain less {_ERRORS:g} standard errors), so the best file "
                 "is kept as it is"
             )
+            others = [row for row in self.trials if row.alone and row is not self.chosen]
+            near = [row.name for row in others if row.gain + _ERRORS * row.standard_error > 0]
+            if near:
+                yield f"{', '.join(near)} may be as good: annotate more images to know"
 
 
 def choose_fusion(
