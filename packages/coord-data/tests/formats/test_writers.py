@@ -39,6 +39,7 @@ HEADS = {
     "make-sense": PATH + database("Unspecified"),
     "dtlpy": PATH + database("Unknown"),
     "FiftyOne": PATH + database(""),
+    "LabelMe (labelme2voc.py)": "<database/><annotation/><image/>",
     "pylabel": "",
     "pascal-voc-writer": PATH + database("Unknown"),
     "labelImg": PATH + database("Unknown"),
@@ -117,6 +118,7 @@ def test_reading_chooses_the_origin_whatever_the_writer(tmp_path, word, wanted, 
         path = write(tmp_path, voc(HEADS[writer], CAR))
     found = read_source(path, read_as=word)
     assert pixels(found) == [wanted]
+    assert not any("boxes by" in note for note in found.annotations.notes)
 
 
 def test_origin_is_refused_for_numbers_that_are_no_pixels(tmp_path):
