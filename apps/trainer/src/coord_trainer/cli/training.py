@@ -141,6 +141,11 @@ def compare(
 
     # A Path raises for words that are too long for any file.
     configs = [Path(word) for word in words if "=" not in word or os.path.isfile(word)]  # noqa: PTH113
+    if folders := [file for file in configs if file.is_dir()]:
+        raise InputError(
+            f"{folders[0]}: expected a configuration to train, found a folder; finished runs are compared by "
+            "`coord-eval compare --ground-truth ANNOTATIONS NAME=RUN/predictions.jsonl NAME=RUN/predictions.jsonl`"
+        )
     overrides = [word for word in words if Path(word) not in configs]
     seed_numbers = read_seeds(seeds)
     base = base or default_base(configs)
