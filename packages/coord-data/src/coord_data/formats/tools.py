@@ -238,6 +238,7 @@ REFUSED = (
     _refused(
         "Dataloop",
         "export the data set with dtlpy as COCO or YOLO",
+        "_id filename annotations",
         "filename annotations annotationsCount",
         "annotationsCount",
     ),
