@@ -76,12 +76,14 @@ def help_of(script, *command):
 @pytest.mark.parametrize("words", COMMANDS, ids=[" ".join(words)[:90] for words in COMMANDS])
 def test_command_of_a_page_starts_as_written(words, monkeypatch):
     monkeypatch.chdir(ROOT)
-    if words[0] in ("apps/trainer", "apps/exporter", "coord-eval"):
+    if words[0] in ("apps/trainer", "apps/exporter", "coord-eval", "coord-detect"):
+        from coord_detect.cli.main import app as detection
         from coord_eval.cli import app as evaluation
         from coord_exporter.cli import app as exporter
         from coord_trainer.cli import app as trainer
 
-        parse({"apps/trainer": trainer, "apps/exporter": exporter, "coord-eval": evaluation}[words[0]], words[1:])
+        apps = {"apps/trainer": trainer, "apps/exporter": exporter}
+        parse((apps | {"coord-eval": evaluation, "coord-detect": detection})[words[0]], words[1:])
         if words[0] == "apps/trainer":
             from coord_trainer.config.reference import config_keys
             from coord_trainer.config.swift_arguments import argument_table
