@@ -24,6 +24,7 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 app = typer.Typer(
     cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
     epilog=_EXIT_CODES,
     pretty_exceptions_enable=False,

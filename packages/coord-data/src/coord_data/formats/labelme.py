@@ -3,7 +3,7 @@
 | `shape_type` | rule |
 |---|---|
 | `rectangle` (two corners in any order), or four corners that are upright | a box |
-| `polygon`, `rotation` | an outline; as a box the one around it, counted |
+| `polygon`, `oriented_rectangle`, `rotation` | an outline; as a box the one around it, counted |
 | `circle` (centre, and a point on it) | the box around it |
 | `point` | a point |
 | `line`, `linestrip`, `mask`, others | refused |
@@ -32,6 +32,7 @@ from coord_data.sources.source import Source
 _LOOKS = 8
 """Number of files of a folder, from all over it, that are looked at to recognise it."""
 _CIRCLES = "circles, read as the box around them"
+_OUTLINES = ("polygon", "oriented_rectangle", "rotation", "rectangle", "quadrilateral")
 _IGNORED = "__ignore__"
 _NO_CLASS = "shapes labelled __ignore__, which is no class of LabelMe's converter, left out"
 _JOINED = "shapes with the label and group_id of another, of which they are further parts"
@@ -161,7 +162,7 @@ def _object(shape: Any, stated: RawObject) -> RawObject:
         is_turned = len(flat) == 8 and (len(set(flat[::2])) > 2 or len(set(flat[1::2])) > 2)
         if not is_turned:
             return with_fields(stated, shape, "xyxy", "pixels")
-    if kind in ("polygon", "rotation", "rectangle", "quadrilateral") and len(flat) >= 6 and len(flat) % 2 == 0:
+    if kind in _OUTLINES and len(flat) >= 6 and len(flat) % 2 == 0:
         return stated.outlined(flat, OUTLINED)
     raise InputError(f"shape_type {kind!r} with {len(points)} points: expected a rectangle, polygon, circle or point")
 
@@ -180,7 +181,7 @@ FORMAT = AnnotationFormat(
         "box": _example("rectangle", [20, 10], [60, 40]),
         "point": _example("point", [40, 25]),
         "polygon": _example("polygon", [20, 10], [60, 10], [60, 40], [20, 40]),
-        "oriented": _example("rotation", [20, 10], [60, 10], [60, 40], [20, 40]),
+        "oriented": _example("oriented_rectangle", [20, 10], [60, 10], [60, 40], [20, 40]),
     },
     recognise,
     read,

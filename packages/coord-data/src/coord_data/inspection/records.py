@@ -46,7 +46,9 @@ def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Fi
 def deep_images(looks: Looks) -> list[Finding]:
     """Report images of more than 8 bits that nearly become uniform when they are scaled to 8 bits.
 
-    12-bit data in a file of 16 bits take up a sixteenth of its scale, thermal images often a few values of it.
+    12-bit data in a file of 16 bits take up a sixteenth of its scale, thermal images often a few values of it. They
+    are not stretched when they are decoded: the values of one image, which is all that prediction has, show its light
+    and not its depth, and a scale of each image's own would make equal objects unequal.
     """
     is_deep_I, span_I = _deep(looks)
     span_D = span_I[is_deep_I]
@@ -55,7 +57,8 @@ def deep_images(looks: Looks) -> list[Finding]:
     low, high = looks.ranges[is_deep_I][:, 0].min(), looks.ranges[is_deep_I][:, 1].max()
     message = f"{count} of {counted(len(span_D), 'image')} of more than 8 bits nearly become uniform in 8 bits, which "
     message += "training and prediction use"
-    evidence = f"values of the set: {low:g} to {high:g}; the {counted(count, 'image')} have at most "
+    bits = int(max(high, 0)).bit_length()
+    evidence = f"values of the set: {low:g} to {high:g}, of {bits} bits; the {counted(count, 'image')} have at most "
     evidence += f"{span_D[span_D < LEAST_SPAN].max() + 1} of 256 grey levels"
     fix = f"write 8-bit images for training and prediction alike: (value - {low:g}) * 255 / {high - low:g}"
     return [Finding("deep_images", by_share(count, len(looks)), message, evidence, count, fix)]
