@@ -174,7 +174,7 @@ def _evidence(images: ImageSet, config: RunConfig, *, heldout: bool = False) -> 
     if images.evidence is not None:
         return images.evidence
     if images.part is not None:
-        return evidence_of(images.part, ReadingRules(images=images.root, allow_outside=True))
+        return evidence_of(images.part, ReadingRules(images=images.root, allow_outside=True))  # it is read as stated
     annotations = config.data.heldout_annotations if heldout else config.data.annotations
     assert annotations is not None
     return evidence_of(annotations, _rules(config, heldout=heldout))
