@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.optimize import isotonic_regression
 
 from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score
-from coord_eval.calibration.knots import fit_knots, isotonic
+from coord_eval.calibration.knots import fit_knots, interpolate, isotonic
 from coord_eval.cli.main import main
 from coord_eval.metrics.draws import sum_interval
 
@@ -51,6 +51,21 @@ def test_fit_knots_are_smoothed_shares_of_groups_of_boxes():
     knots = fit_knots(score_D, hit_D, 0.5, 2.0)
     # Sixteen boxes make two groups; the middle falls into the boxes of equal score, which stay together.
     assert knots == ((0.1, (1 + 1) / (4 + 2)), (pytest.approx(7.6 / 12), (8 + 1) / (12 + 2)))
+
+
+@pytest.mark.slow
+def test_few_high_scores_among_many_low_ones_have_probabilities_of_their_own():
+    """A tenth of the boxes has scores above .5, whose probability is the score; the others are hits once in fifty."""
+    draw = np.random.default_rng(0)
+    score_D = np.where(draw.random(9000) < 0.1, draw.uniform(0.5, 1, 9000), draw.uniform(0, 0.1, 9000))
+    hit_D = draw.random(9000) < np.where(score_D > 0.5, score_D, 0.02)
+    at = np.array([0.6, 0.8, 0.9, 0.97])
+    assert interpolate(fit_knots(score_D, hit_D, 0.1, 2.0, 25), at) == pytest.approx(at, abs=0.1)
+    chosen_D = score_D > 0.5
+    order = np.argsort(score_D[chosen_D])
+    reference = isotonic_regression(hit_D[chosen_D][order].astype(float)).x
+    mine = interpolate(fit_knots(score_D, hit_D, 0.1, 2.0, 25), score_D[chosen_D][order])
+    assert np.abs(mine - reference).mean() < 0.04
 
 
 @pytest.mark.slow
@@ -121,6 +136,10 @@ def test_calibration_file_is_read_back(fitted, tmp_path):
         score(*generated(3), fuse="nms:0.5", calibration=calibration)
     with pytest.raises(InputError, match=r"expected scores in \[0, 1\]"):
         calibration([0.5, 1.5])
+    with pytest.raises(InputError, match="expected finite scores, found nan"):
+        replace(calibration, range=(-3.0, 3.0))([0.5, float("nan")])
+    with pytest.raises(InputError, match="range: expected a lowest and a higher finite score"):
+        replace(calibration, range=(1.0, 1.0))
 
 
 def test_calibration_refuses_what_it_cannot_rest_on():
@@ -166,7 +185,7 @@ def test_scores_of_any_unit_become_the_probabilities_that_isotonic_regression_gi
     low, high = min(told), max(told)
     beyond = calibration(np.linspace(2 * low - high, 2 * high - low, 2001))
     assert (np.diff(beyond) > 0).all() and 0 <= beyond[0] <= beyond[-1] <= 1
-    with pytest.raises(InputError, match="of another unit; calibrate such scores with a map of their own"):
+    with pytest.raises(InputError, match="calibrate scores of another unit with a map of their own"):
         plain(told)
     assert Calibration.from_dict(json.loads(calibration.to_json())) == calibration
 

@@ -129,11 +129,21 @@ def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
 
 
 @pytest.mark.parametrize(
-    ("least", "other", "is_told"),
-    [(0.05, 0.3, True), (0.05, 0.06, False), (0.05, 0.05, False), (1.0, 1.0, False), (-3.0, 0.1, True)],
+    ("least", "other", "bent", "is_told"),
+    [
+        (0.05, 0.3, 1, True),
+        (0.05, 0.06, 1, False),
+        (0.05, 0.05, 1, False),
+        (1.0, 1.0, 1, False),
+        (-3.0, 0.1, 1, True),
+        (0.05, 0.3, 0.1, False),
+    ],
 )
-def test_lists_that_begin_at_different_scores_are_told_with_the_best_f1_of_each(coco_set, least, other, is_told):
-    """Of 100 scores spread evenly from the least one to 1, a quarter lies below .3, and one below .06."""
+def test_lists_that_begin_at_different_scores_are_told_with_the_best_f1_of_each(coco_set, least, other, bent, is_told):
+    """Of 100 scores spread evenly from the least one to 1, a quarter lies below .3, and one below .06.
+
+    A list whose lowest scores are few is not cut: it has other scores.
+    """
     annotated = [row for row in coco_set["annotations"] if not row.get("iscrowd")]
     runs = {}
     for name, begin in (("a", least), ("b", other)):
@@ -142,6 +152,10 @@ def test_lists_that_begin_at_different_scores_are_told_with_the_best_f1_of_each(
             {"image_id": row["image_id"], "category_id": row["category_id"], "bbox": row["bbox"], "score": value}
             for row, value in zip(annotated, scores.tolist(), strict=False)
             if value >= begin
+        ]
+        low, span = begin, (1 - begin) or 1
+        rows = [
+            {**row, "score": low + span * ((row["score"] - low) / span) ** (bent if name == "b" else 1)} for row in rows
         ]
         runs[name] = score(coco_set, rows)
     told = [note for note in compare(runs, resamples=2).notes if "the scores begin differently" in note]

@@ -174,6 +174,7 @@ def scored(*boxes, crowd=()):
         ([(PLACES[0], 2.5), (PLACES[1], -1.0), (NOTHING, -3.0)], (), -1.0),
         # Without scores that tell boxes apart, without a hit, or without boxes there is none.
         ([(PLACES[0], 0.5), (NOTHING, 0.5)], (), None),
+        ([(NOTHING, 0.5), (NOTHING, 0.4)], (), None),
         ([], (), None),
     ],
 )

@@ -41,7 +41,9 @@ _PANOPTIC = (
 )
 READ = PHRASE_KEYS | OF_COCO | {"attributes", "segments_info", SCALABEL}
 """Fields of an annotation that are read, or told otherwise."""
-_NOTHING = frozenset(("empty", "blank", "background", "nothing"))
+_NOTHING = frozenset(
+    ("empty", "blank", "background", "nothing", "none", "no animal", "no animals", "no object", "no objects")
+)
 """Names of categories whose annotations without a box say that an image has no objects, as COCO Camera Traps' do."""
 WITHOUT_OBJECTS = "annotations that state an image without objects, by a category such as empty"
 CROWDS = "crowd regions, which are not training targets"
@@ -190,7 +192,8 @@ class CocoReader:
         image = self._find_row(record, "image_id", self._image_ids, "an image")
         category = self._find_row(record, "category_id", self._category_ids, "a category")
         shapes = (record.get("bbox"), record.get("segmentation"), record.get("keypoints"))
-        if not any(shapes) and self.categories[category].name.strip().lower() in _NOTHING:
+        is_shaped = any(shape and shape != [0, 0, 0, 0] for shape in shapes)
+        if not is_shaped and self.categories[category].name.strip().lower().replace("_", " ") in _NOTHING:
             self.notes[WITHOUT_OBJECTS] += 1
             return None
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")

@@ -5,11 +5,12 @@ An image without a label file has no objects, counted, as in YOLO; a file withou
 | format | rule |
 |---|---|
 | DOTA | four corners, a class and a difficulty; difficult objects are ignored, as in its devkit and in Pascal VOC |
-| KITTI | the box of a line of `label_2`; `DontCare` is a region that is ignored |
+| KITTI | the box of a line of `label_2`, whose class may be several words; `DontCare` is a region that is ignored |
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -31,6 +32,7 @@ _PLACES = ("*.txt", "*[lL]abel*/*.txt", "*/*[lL]abel*/*.txt", "*[lL]abel*/*/*.tx
 _LOOKED_AT = 16
 _OF_CORNERS = "boxes of four corners, read as the upright box around them"
 _DONT_CARE = "DontCare"
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 
 
 def _files(source: Source) -> list[Path]:
@@ -93,9 +95,11 @@ def _dota(words: list[str], stated: RawObject) -> RawObject:
 
 
 def _kitti(words: list[str], stated: RawObject) -> RawObject:
-    check(len(words) in (15, 16), "expected the 15 or 16 values of a line of KITTI", " ".join(words))
-    corners = tuple(number(word) for word in words[4:8])
-    return stated._replace(desc=words[0], corners_xyxy=corners, ignored=words[0] == _DONT_CARE)
+    of_class = next((n for n, word in enumerate(words) if n and _NUMBER.fullmatch(word)), len(words))
+    values = words[of_class:]
+    check(len(values) in (14, 15), "expected a class and 14 or 15 values, a line of KITTI", " ".join(words))
+    desc, corners = " ".join(words[:of_class]), tuple(number(word) for word in values[3:7])
+    return stated._replace(desc=desc, corners_xyxy=corners, ignored=desc == _DONT_CARE)
 
 
 def _format(name: str, title: str, about: str, text: str, geometries: Sequence[str], line: Line) -> AnnotationFormat:

@@ -115,7 +115,8 @@ READ = (
             objects=("labels",),
             size=("size.width", "size.height"),
             boxes=("box2d",),
-            outlines=("poly2d.*.vertices",),
+            outlines=("poly2d.*",),
+            ignored=("attributes.crowd", "attributes.ignored"),
         ),
         [{"name": "a.jpg", "labels": [{"category": "cat", "box2d": {"x1": 20, "y1": 10, "x2": 60, "y2": 40}}]}],
         writers="scalabel 0.3.1",
@@ -147,7 +148,10 @@ READ = (
         "`filename` with `detection.instances`, or `grounding.regions` of phrases, a line, in pixels",
         ("filename detection", "filename grounding"),
         Fields(
-            ("filename",), ("category", "phrase", "label"), objects=("detection.instances.*", "grounding.regions.*")
+            ("filename",),
+            ("category", "phrase", "label"),
+            objects=("detection.instances", "grounding.regions"),
+            name_file="*label_map*.json",
         ),
         {"filename": "a.jpg", "detection": {"instances": [{"bbox": _BOX, "label": 0, "category": "cat"}]}},
         "a.jsonl",
@@ -206,6 +210,7 @@ REFUSED = (
     _table("a table of Vertex AI", _CONVERT, r"(?:TRAIN(?:ING)?|VALIDATION|TEST|UNASSIGNED),[^,]+,"),
     _refused("Label Studio", _LABEL_STUDIO, "data annotations", "data completions", "data predictions"),
     _refused("Label Studio (JSON_MIN)", _LABEL_STUDIO, "annotator image", "annotation_id lead_time"),
+    _refused("Labelbox (an import)", "export the project from it as NDJSON", "dataRow name", "dataRow uuid"),
     _refused("Create ML", _EXPORT, "image annotations", "imagefilename annotation"),
     _refused("Supervisely", _EXPORT, "tags objects size"),
     _refused("Datumaro", _EXPORT, "items categories"),
@@ -233,6 +238,7 @@ REFUSED = (
     _refused(
         "Dataloop",
         "export the data set with dtlpy as COCO or YOLO",
+        "_id filename annotations",
         "filename annotations annotationsCount",
         "annotationsCount",
     ),

@@ -16,6 +16,7 @@ from coord_codec.files import write_text
 from coord_eval.comparison.differences import Difference, Differences, quality
 from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation
+from coord_eval.metrics.detection import PROBABILITIES
 from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
 from coord_eval.metrics.figures import join_lines
 from coord_eval.metrics.metric_table import headline
@@ -25,7 +26,7 @@ from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resampl
 from coord_eval.resampling.permutation import exchange_p_values
 
 _BELOW = 0.05
-"""Least share of the boxes of one run below all scores of another that is told."""
+"""Least share that is told: of a run's boxes below all of another's scores, and of that one's in its lowest tenth."""
 _NOTHING = f"AP below {NEAR_ZERO}, and no other reading of the numbers explains it; train for more steps"
 """What stands in place of the diagnosis of each run that found nothing."""
 
@@ -138,14 +139,17 @@ def _spread(first: Sequence[Resamples], other: Sequence[Resamples], name: str) -
 
 
 def _least_scores_note(groups: Mapping[str, Sequence[Evaluation]]) -> Iterator[str]:
-    """Yield a note if the scores of one run begin where another has many boxes already, as lists do that are cut."""
+    """Yield a note if the scores of one run begin abruptly where another has many boxes already: a list that is cut."""
     score_D = {name: np.concatenate([run.detections.scores_D for run in group]) for name, group in groups.items()}
     least = {name: own_D.min() for name, own_D in score_D.items() if len(own_D)}
-    if len({run.score_source for group in groups.values() for run in group}) > 1 or not least:
+    sources = {run.score_source for group in groups.values() for run in group}
+    if len(sources) > 1 or not least or not sources <= {*PROBABILITIES}:
         return
-    begin = max(least.values())
+    latest = max(least, key=lambda name: least[name])
+    begin, cut_D = least[latest], score_D[latest]
     below = {name: float((score_D[name] < begin).mean()) for name in least}
-    if max(below.values()) < _BELOW:
+    at_first = (cut_D <= begin + (cut_D.max() - begin) / 10).mean()
+    if max(below.values()) < _BELOW or at_first < _BELOW:
         return
     parts = []
     for name, value in least.items():

@@ -243,13 +243,15 @@ def threshold_table(scored: Scored) -> dict[str, Any]:
 def best_threshold(scored: Scored) -> dict[str, float] | None:
     """Return the `threshold` with the best F1 at an IoU of .5, the highest of several, and the rates that it gives.
 
-    None if there are fewer than two scores to choose between, or no object.
+    None if there are fewer than two scores to choose between, or no hit.
     """
     curve = ScoreCurve(scored)
-    if len(curve.scores_S) < 2 or not scored.objects_per_image.any():
+    if len(curve.scores_S) < 2:
         return None
     rates = curve(np.ones((1, len(scored.truth)), np.int32))
     best = int(rates["f1"][0, 1:].argmax())
+    if not rates["f1"][0, 1 + best]:
+        return None
     return {"threshold": float(curve.scores_S[best]), **{name: float(rates[name][0, 1 + best]) for name in _RATES}}
 
 

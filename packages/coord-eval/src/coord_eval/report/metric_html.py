@@ -140,13 +140,13 @@ def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
 
 
 def score_curve(evaluation: Figures) -> str:
-    """Draw precision, recall and F1 against the score threshold; empty if all scores are equal.
+    """Draw precision, recall and F1 against the score threshold; empty if no scores tell boxes apart.
 
     Bands are 95 % intervals over images, if the evaluation has intervals.
     """
-    curve = threshold_curve(evaluation, _CURVE_RESAMPLES if evaluation.intervals else 0)
-    if len(curve.points) < 2:
+    if not best_threshold(evaluation):
         return ""
+    curve = threshold_curve(evaluation, _CURVE_RESAMPLES if evaluation.intervals else 0)
     best = curve.choose()
     caption = f"precision, recall and F1 against score threshold; best F1 {best.f1:.3f} at {best.value:.3g}"
     scores, *rates = np.array(curve.points).T
