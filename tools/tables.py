@@ -162,6 +162,13 @@ def findings() -> str:
     return rows_of(["script", "seen with", "what it shows"], rows)
 
 
+def finding_codes() -> str:
+    """Return the codes of the findings, with subject, severities and words."""
+    from coord_data.finding_codes import code_table
+
+    return code_table()
+
+
 def numbers() -> str:
     """The claims that are quoted elsewhere, from the first line of their sections in RESULTS.md."""
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
@@ -193,6 +200,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "families": families,
     "findings": findings,
     "numbers": numbers,
+    "finding-codes": finding_codes,
 }
 
 if __name__ == "__main__":
