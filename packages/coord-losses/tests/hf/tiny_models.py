@@ -52,6 +52,24 @@ def model(name, **changes):
             vision_end_token_id=58,
         )
         return getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    if name == "MuseGlimmer":
+        vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        config = transformers.MuseGlimmerConfig(
+            text_config=SIZES | {"head_dim": 8, "bos_token_id": 5, "eos_token_id": 6, **changes},
+            vision_config=vision,
+            out_hidden_size=64,
+            projector_hidden_size=16,
+            image_token_id=55,
+            video_token_id=56,
+        )
+        return transformers.MuseGlimmerForConditionalGeneration(config)
+    if name == "Chameleon":
+        # As in its checkpoints: names of the codebook's entries, in letters for digits, beside the placeholder.
+        words = {"<image>": 58} | {f"IMGIMG{letter}Z": 50 + i for i, letter in enumerate("ABCD")}
+        images = {"num_embeddings": 4, "embed_dim": 8, "latent_channels": 8, "base_channels": 32, "resolution": 16}
+        images |= {"channel_multiplier": [1], "num_res_blocks": 1}
+        config = transformers.ChameleonConfig(**SIZES, vocabulary_map=words, vq_config=images)
+        return transformers.ChameleonForConditionalGeneration(config)
     if name == "PaliGemma":
         text = transformers.Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=3.0)
         vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
