@@ -1,8 +1,9 @@
-"""Losses of TRL's trainers beside those of the live model with offsets, into docs/guides/adapter.md.
+"""Losses of TRL's trainers, and inside wrappings, beside those of the live model, into docs/guides/adapter.md.
 
-    uv run python benchmarks/losses_of_others.py
+    uv run python benchmarks/losses_of_others.py [--wrappings]
 
-Each trains two steps in an environment with TRL (tests/foreign/trl_losses.py, which says what is compared).
+Each trains two steps in an environment with TRL (tests/foreign/trl_losses.py, which says what is compared);
+the wrappings are those of tests/wrapped_losses.py, on two ranks.
 """
 
 import json
@@ -14,7 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOREIGN = ROOT / "tests" / "foreign"
 GUIDE = ROOT / "docs" / "guides" / "adapter.md"
-BEGIN, END = "<!-- begin: losses of others -->\n", "<!-- end: losses of others -->\n"
 sys.path.insert(0, str(FOREIGN))
 
 from environment import make  # noqa: E402
@@ -41,12 +41,37 @@ def table(rows: list[dict], broken: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def wrapped_table() -> str:
+    """Return the table of wrappings: each loss beside its reference, or the beginning of the refusal."""
+    command = [sys.executable, ROOT / "tests" / "wrapped_losses.py"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = ["| wrapping | loss by | loss | from live logits | largest error of gradients |", "|---|---|---|---|---|"]
+    for line in done.stdout.splitlines():
+        if not line.startswith('{"wrapping"'):
+            continue
+        row = json.loads(line)
+        cells = (
+            f"refused: {row['error'].partition(',')[0]} | | "
+            if "error" in row
+            else (f"{row['found']:.6f} | {row['expected']:.6f} | {max(row['gap'].values()):.1e}")
+        )
+        lines.append(f"| {row['wrapping']} | {row['loss']} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(name: str, made: str) -> None:
+    """Write a table of the guide between its marks."""
+    begin, end = (f"<!-- {word}: {name} -->\n" for word in ("begin", "end"))
+    above, _, rest = GUIDE.read_text().partition(begin)
+    _, _, below = rest.partition(end)
+    GUIDE.write_text(above + begin + made + end + below)
+
+
 def main() -> None:
-    """Measure, and write the table between its marks."""
-    text = GUIDE.read_text()
-    above, _, rest = text.partition(BEGIN)
-    _, _, below = rest.partition(END)
-    GUIDE.write_text(above + BEGIN + table(measure(), measure("--without-moved-rows")) + END + below)
+    """Measure, and write the tables."""
+    if "--wrappings" not in sys.argv:
+        write("losses of others", table(measure(), measure("--without-moved-rows")))
+    write("losses in wrappings", wrapped_table())
 
 
 if __name__ == "__main__":

@@ -59,9 +59,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize(
-    "name", ["Qwen2", "Llama", "GPTNeoX", "Phi", "Qwen3VL", "PaliGemma", "Chameleon", *CHANGES]
-)
+@pytest.mark.parametrize("name", ["Qwen2", "Llama", "GPTNeoX", "Phi", "Qwen3VL", "PaliGemma", "Chameleon", *CHANGES])
 @pytest.mark.filterwarnings("ignore:Chameleon.* does more to its logits")
 def test_patched_model_computes_the_objective(name, fused, fused_calls):
     if not hasattr(transformers, f"{name}Config"):
