@@ -1,88 +1,164 @@
 """Probabilities from faults that are planted into the reviewed labels themselves, of which it is known that they are.
 
-How often a model contradicts right labels is not known in advance. So the images are divided into two halves, and
-faults are planted into labels of one half while the answers stay. How suspect the planted ones look beside all labels
-of that half tells how many times more frequent a suspicion is among faults; the labels of the other half, which was
-held out, get their probabilities from that, and the reverse.
+How often a model contradicts right labels is not known in advance, and each detector does it in its own way. So the
+images are divided into two halves. In each of them faults of every kind are made of its labels while the answers stay,
+and logistic regressions tell them from the labels as they are: how many times more frequent the figures of a label are
+among faults of a kind than in the set. The labels of the other half are judged by that. No constant of another model
+takes part.
 
 How many labels are wrong follows from the same comparison. Above any suspicion lie as many of the wrong labels as of
 the planted ones, in share, and some right ones: so the share of the labels above it, divided by that of the planted
 faults, is the rate of faults or more, and the least of these quotients is the estimate (Blanchard, Lee and Scott 2010,
-"Semi-Supervised Novelty Detection", JMLR 11). Missing labels are not estimated so: there are too few answers without a
-label above any suspicion.
+"Semi-Supervised Novelty Detection", JMLR 11). An answer shows a missing label as probably as it looks like those to
+labels that were removed; as many labels are taken to be missing as have a fault of any other kind.
 
-Shapes: N labels, s labels of a half, p planted faults, n some labels.
+Shapes: N labels, D answers, d those without a label, s known ones, p planted faults, n some labels, F figures, K kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.knots import fit_knots, interpolate
+from coord_eval.review.figures import SetFigures
+from coord_eval.review.probability import LABEL_KINDS, Probabilities
 
-LEAST_LABELS = 200
+LEAST_LABELS = 100
 """Number of labels below which half a set tells too little."""
-_PLANTED = 0.25
-"""Share of the labels of a half that become faults."""
-_LEAST_SHARE = 0.15
+_MOST_LABELS = 2000
+"""Number of labels of which faults of every kind are made."""
+_LEAST_SHARE = 0.05
 """Least share of the planted faults above the suspicions that are compared."""
 _MOST = 0.99
 _STRICT = 0.02
 """Weight of the rank itself, by which of two labels with the same share of faults the more suspect one comes first."""
+_PENALTY = 20.0
+"""Penalty of the squared weights of standardised figures."""
 
 
-def calibrated_on_planted_faults(
-    truth: GroundTruth, log_odds_N: np.ndarray, log_odds_of: Callable[[GroundTruth], np.ndarray], seed: int = 0
-) -> tuple[np.ndarray, int] | None:
-    """Return the probability [N] that each label is wrong, and the number of planted faults; None for too few labels.
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """Faults made of labels of a set: the faulty labels, the label that each one replaces (-1 for none), their kinds.
 
-    `log_odds_N` says how suspect each label is, on any scale that grows with the probability of a fault, and
-    `log_odds_of` the same of other labels beside the same answers.
+    Kinds are indices into `LABEL_KINDS`.
+    """
+
+    labels: GroundTruth
+    source_p: np.ndarray
+    kind_p: np.ndarray
+
+
+def judged_by_planted_faults(
+    truth: GroundTruth, detections: Detections, confidence_D: np.ndarray, answers_d: np.ndarray, seed: int = 0
+) -> tuple[Probabilities, int] | None:
+    """Return the probabilities of all faults and the number of planted ones; None for too few labels.
+
+    `confidence_D` is the probability that each answer is right, and `answers_d` are those that may show a missing
+    label. Crowd regions have probabilities of 0.
     """
     regular_N = ~truth.crowd_N
-    if regular_N.sum() < LEAST_LABELS:
+    if regular_N.sum() < LEAST_LABELS or not len(detections):
         return None
     draw = np.random.default_rng(seed)
     is_second_I = draw.permutation(len(truth)) % 2 == 1
-    probability_N, planted = np.zeros(len(truth.image_N)), 0
-    for half in (False, True):
-        here_N = is_second_I[truth.image_N] == half
-        spoilt, is_fault_N = plant(truth, here_N & regular_N, draw)
-        faults_p = log_odds_of(spoilt)[is_fault_N]
-        held_out_N = ~here_N & regular_N
-        if not len(faults_p) or not held_out_N.any():
-            return None
-        planted += len(faults_p)
-        probability_N[held_out_N] = _probabilities(log_odds_N[here_N & regular_N], faults_p, log_odds_N[held_out_N])
-    return probability_N, planted
+    figures, planted = SetFigures(truth, detections, confidence_D), plant(truth, draw)
+    rows = np.flatnonzero(regular_N)
+    own_NF = figures.of_labels(truth.take(rows), rows)
+    faults_pF = figures.of_labels(planted.labels, planted.source_p)
+    removed_r, shown_r = figures.removals()
+    candidates_dF = figures.of_answers(answers_d, np.full(len(answers_d), -1))
+    shown_rF = figures.of_answers(shown_r, removed_r)
+    half_N, half_p = is_second_I[truth.image_N[rows]], is_second_I[planted.labels.image_N]
+    half_d, half_r = is_second_I[detections.image_D[answers_d]], is_second_I[detections.image_D[shown_r]]
+    name_N, name_p = truth.category_N[rows], planted.labels.category_N
+    name_d, name_r = detections.category_D[answers_d], detections.category_D[shown_r]
+    kinds = np.unique(planted.kind_p)
+    ratio_NK, ratio_pK = np.zeros((len(rows), len(LABEL_KINDS))), np.zeros((len(planted.kind_p), len(LABEL_KINDS)))
+    ratio_d, ratio_r = np.zeros(len(answers_d)), np.zeros(len(shown_r))
+    for half in (False, True):  # the half that teaches; the other one is judged
+        found_K, right_K = figures.rates(is_second_I == half)
+        x_NF, x_pF = _with_rate(own_NF, found_K[name_N]), _with_rate(faults_pF, found_K[name_p])
+        for kind in kinds.tolist():
+            of_kind_p = planted.kind_p == kind
+            model = _Ratio(x_NF[half_N == half], x_pF[of_kind_p & (half_p == half)])
+            ratio_NK[half_N != half, kind] = model(x_NF[half_N != half])
+            ratio_pK[half_p != half, kind] = model(x_pF[half_p != half])
+        x_dF, x_rF = _with_rate(candidates_dF, right_K[name_d]), _with_rate(shown_rF, right_K[name_r])
+        missing = _Ratio(x_dF[half_d == half], x_rF[half_r == half])
+        ratio_d[half_d != half], ratio_r[half_r != half] = missing(x_dF[half_d != half]), missing(x_rF[half_r != half])
+    # Every ratio is that of a model of the other half, so that all of them tell what they mean together
+    score_N, score_p = (np.log(ratio.mean(axis=1) + 1e-9) for ratio in (ratio_NK[:, kinds], ratio_pK[:, kinds]))
+    rate = _rate(score_N, score_p)
+    wrong_n = _probabilities(score_N, score_p, rate)
+    missing_d = np.zeros(len(answers_d))
+    if len(answers_d) and len(shown_r):
+        shown = rate / len(kinds) * len(shown_r) / len(answers_d)
+        missing_d = _probabilities(np.log(ratio_d + 1e-9), np.log(ratio_r + 1e-9), shown)
+    kind_NK = np.zeros((len(regular_N), len(LABEL_KINDS)))
+    kind_NK[rows] = ratio_NK / np.maximum(ratio_NK.sum(axis=1, keepdims=True), 1e-300) * wrong_n[:, None]
+    rates = dict(zip(LABEL_KINDS, (kind_NK.sum(axis=0) / len(rows)).tolist(), strict=True))
+    rates["missing"] = float(missing_d.sum()) / len(rows)
+    return Probabilities(kind_NK, missing_d, rates), len(planted.kind_p)
 
 
-def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarray) -> np.ndarray:
-    """Return the probabilities of some labels, given the log-odds of others and those of faults planted there."""
+def _with_rate(figures_MF: np.ndarray, rate_M: np.ndarray) -> np.ndarray:
+    """Return figures with a rate of its name, and with its product with the last figure."""
+    return np.concatenate([figures_MF, rate_M[:, None], (figures_MF[:, -1] * rate_M)[:, None]], axis=1)
+
+
+class _Ratio:
+    """How many times more frequent figures are among faults than in the set: a logistic regression with a penalty."""
+
+    def __init__(self, set_sF: np.ndarray, faults_pF: np.ndarray) -> None:
+        x_F = np.concatenate([set_sF, faults_pF])
+        self._is_empty = not len(set_sF) or not len(faults_pF)
+        if self._is_empty:
+            return
+        self._mean_F, self._deviation_F = x_F.mean(axis=0), x_F.std(axis=0) + 1e-6
+        x_F = self._standardised(x_F)
+        fault = np.arange(len(x_F)) >= len(set_sF)
+        self._log_share = np.log(len(faults_pF) / len(set_sF))
+        penalty_F = np.append(np.full(x_F.shape[1] - 1, _PENALTY), 1e-3)
+        self._weights_F = np.zeros(x_F.shape[1])
+        for _ in range(12):  # Newton's method
+            probability = 1 / (1 + np.exp(-np.clip(x_F @ self._weights_F, -30, 30)))
+            gradient_F = x_F.T @ (probability - fault) + penalty_F * self._weights_F
+            curvature_FF = (x_F * (probability * (1 - probability))[:, None]).T @ x_F + np.diag(penalty_F)
+            step_F = np.linalg.solve(curvature_FF, gradient_F)
+            self._weights_F -= step_F
+            if np.abs(step_F).max() < 1e-3:
+                break
+
+    def _standardised(self, x_MF: np.ndarray) -> np.ndarray:
+        return np.concatenate([(x_MF - self._mean_F) / self._deviation_F, np.ones((len(x_MF), 1))], axis=1)
+
+    def __call__(self, x_MF: np.ndarray) -> np.ndarray:
+        """Return the ratio [M]; 1 if nothing is known."""
+        if self._is_empty:
+            return np.ones(len(x_MF))
+        log_odds_M = self._standardised(x_MF) @ self._weights_F - self._log_share
+        return np.asarray(np.exp(np.clip(log_odds_M, -12, 6)))
+
+
+def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, rate: float) -> np.ndarray:
+    """Return the probabilities of labels, given their log-odds, those of planted faults, and the rate of faults."""
     both = np.concatenate([known_s, faults_p])
-    sorted_b = np.sort(both)
-
-    def rank_of(value: np.ndarray) -> np.ndarray:
-        """Return the place among all log-odds in [0, 1], between two of them by their distances."""
-        place_b = np.linspace(0, 1, len(sorted_b))
-        return np.asarray(np.interp(value, sorted_b, place_b))
-
-    is_fault_b = np.arange(len(both)) >= len(known_s)
+    rank_b = np.interp(both, np.sort(both), np.linspace(0, 1, len(both)))
     share = len(faults_p) / len(both)
-    knots = fit_knots(rank_of(both), is_fault_b, share, 1.0)
-
-    def times_of(value: np.ndarray) -> np.ndarray:
-        """Return how many times more frequent log-odds are among faults than in the set; it grows with them."""
-        rank = rank_of(value)
-        fitted = np.clip((1 - _STRICT) * interpolate(knots, rank) + _STRICT * rank, 0, 1 - 1e-3)
-        return np.asarray(fitted / (1 - fitted) * (1 - share) / share)
-
-    expected_n = _rate(known_s, faults_p) * times_of(judged_n) / times_of(known_s).mean()
-    return np.asarray(np.minimum(expected_n, _MOST))
+    knots = fit_knots(rank_b, np.arange(len(both)) >= len(known_s), share, 1.0)
+    rank_s = rank_b[: len(known_s)]
+    fitted_s = np.clip((1 - _STRICT) * interpolate(knots, rank_s) + _STRICT * rank_s, 0, 1 - 1e-3)
+    # How many times more frequent log-odds are among faults than in the set; it grows with them
+    times_s = fitted_s / (1 - fitted_s)
+    # Few labels are the most suspect: one more is counted than found, so that none is surer than their number allows.
+    above_s = len(known_s) - np.searchsorted(np.sort(known_s), known_s)
+    planted_s = len(faults_p) - np.searchsorted(np.sort(faults_p), known_s)
+    highest_s = (np.maximum(planted_s, 1) / len(faults_p)) / ((above_s + 1) / len(known_s))
+    return np.asarray(np.minimum(rate * np.minimum(times_s / times_s.mean(), highest_s), _MOST))
 
 
 def _rate(known_s: np.ndarray, faults_p: np.ndarray) -> float:
@@ -93,47 +169,68 @@ def _rate(known_s: np.ndarray, faults_p: np.ndarray) -> float:
     return float(min((above_set / above_planted).min(), 1.0))
 
 
-def plant(truth: GroundTruth, where_N: np.ndarray, draw: np.random.Generator) -> tuple[GroundTruth, np.ndarray]:
-    """Return labels of which some are wrong, and which: renamed, moved, spurious, duplicate or both of the first two.
-
-    Of the labels `where_N` some are changed, or get another one beside them.
+def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
+    """Return faults of each kind, made of labels of a set one at a time: every label is beside the others as they are.
 
     Example:
         >>> from coord_codec import Instance
         >>> from coord_eval.intake.ground_truth import load_ground_truth
         >>> cats = [{"desc": name, "bbox": [0.1, 0.1, 0.5, 0.5]} for name in ("cat", "dog")]
         >>> truth = load_ground_truth([Instance(image="a.jpg", width=10, height=10, objects=cats * 20)])
-        >>> spoilt, is_fault_N = plant(truth, np.ones(40, bool), np.random.default_rng(0))
-        >>> len(spoilt.image_N), int(is_fault_N.sum())
-        (44, 10)
+        >>> np.bincount(plant(truth, np.random.default_rng(0)).kind_p).tolist()
+        [40, 40, 40, 40, 40]
     """
-    rows = draw.permutation(np.flatnonzero(where_N))
-    rows = rows[: round(_PLANTED * len(rows))]
-    names = np.unique(truth.category_N[~truth.crowd_N])
-    kinds = 5 if len(names) > 1 else 3  # with one name no label can have another
-    moved, spurious, duplicate, renamed, mixed = (rows[n::kinds] if n < kinds else rows[:0] for n in range(5))
-    given = len(truth.image_N)
-    labels = truth.take(np.concatenate([np.arange(given), spurious, duplicate]))
-    category_N, boxes_N4 = labels.category_N.copy(), labels.boxes_N4.copy()
-    if len(names) > 1:
-        others = np.concatenate([renamed, mixed])
-        place_n = np.searchsorted(names, category_N[others]) + draw.integers(1, len(names), len(others))
-        category_N[others] = names[place_n % len(names)]
+    regular = np.flatnonzero(~truth.crowd_N)
+    names = np.unique(truth.category_N[regular])
+    rows = draw.permutation(regular)[:_MOST_LABELS]
+    boxes_p4, name_p, count = truth.boxes_N4[rows], truth.category_N[rows], len(rows)
+    size_p2 = truth.sizes_I2[truth.image_N[rows]]
 
-    # A box is shifted by 30 % of a side, or gets a side that is a third longer or shorter
-    elsewhere = np.concatenate([moved, mixed])
-    axis_n, sign_n = draw.integers(0, 2, len(elsewhere)), draw.choice([-1.0, 1.0], len(elsewhere))
-    is_shifted_n = draw.random(len(elsewhere)) < 0.5
-    side_n = boxes_N4[elsewhere, 2 + axis_n]
-    boxes_N4[elsewhere, axis_n] += np.where(is_shifted_n, 0.3 * sign_n * side_n, 0.0)
-    boxes_N4[elsewhere, 2 + axis_n] *= np.where(is_shifted_n, 1.0, 1 + sign_n / 3)
+    def renamed() -> np.ndarray:
+        steps_p = draw.integers(1, max(len(names), 2), count)
+        return np.asarray(names[(np.searchsorted(names, name_p) + steps_p) % len(names)])
 
-    # A spurious box lies anywhere in its image; one of unknown size keeps the place of the label it was made of
-    strays, twins = slice(given, given + len(spurious)), slice(given + len(spurious), None)
-    room_n2 = np.maximum(truth.sizes_I2[labels.image_N[strays]] - boxes_N4[strays, 2:], 0.0)
-    anywhere_n2 = draw.random(room_n2.shape) * room_n2
-    boxes_N4[strays, :2] = np.where(np.isnan(room_n2), boxes_N4[strays, :2], anywhere_n2)
-    boxes_N4[twins] += draw.normal(0, 0.05, boxes_N4[twins].shape) * np.tile(boxes_N4[twins, 2:], 2)
-    is_fault_N = np.arange(len(category_N)) >= given
-    is_fault_N[np.concatenate([moved, renamed, mixed])] = True
-    return replace(labels, category_N=category_N, boxes_N4=boxes_N4), is_fault_N
+    def moved() -> np.ndarray:
+        """Return boxes shifted by 20 to 40 % of a side, or with a side 1/2, 2/3, 4/3 or 2 times as long."""
+        moved_p4, all_p = boxes_p4.copy(), np.arange(count)
+        axis_p, sign_p = draw.integers(0, 2, count), draw.choice([-1.0, 1.0], count)
+        is_shifted_p = draw.random(count) < 0.5
+        side_p = boxes_p4[all_p, 2 + axis_p]
+        times_p = np.where(is_shifted_p, 1.0, draw.choice([0.5, 2 / 3, 4 / 3, 4 / 3, 2 / 3, 2.0], count))
+        keeps_end_p = ~is_shifted_p & (draw.random(count) < 0.5)
+        shift_p = np.where(is_shifted_p, sign_p * draw.uniform(0.2, 0.4, count), keeps_end_p * (1 - times_p))
+        moved_p4[all_p, axis_p] += shift_p * side_p
+        moved_p4[all_p, 2 + axis_p] *= times_p
+        return _within(moved_p4, size_p2)
+
+    def stray() -> np.ndarray:
+        """Return boxes of the size of other labels, anywhere; in an image of unknown size where that label is."""
+        sides_p2 = truth.boxes_N4[draw.choice(regular, count), 2:]
+        room_p2 = np.maximum(size_p2 - sides_p2, 0.0)
+        place_p2 = np.where(np.isnan(room_p2), boxes_p4[:, :2], draw.random((count, 2)) * room_p2)
+        return _within(np.concatenate([place_p2, sides_p2], axis=1), size_p2)
+
+    twins_p4 = _within(boxes_p4 + draw.normal(0, 0.05, boxes_p4.shape) * np.tile(boxes_p4[:, 2:], 2), size_p2)
+    anything_p = names[draw.integers(0, len(names), count)]
+    none_p = np.full(count, -1)
+    made = {
+        "renamed": (renamed(), boxes_p4, rows),
+        "moved": (name_p, moved(), rows),
+        "spurious": (anything_p, stray(), none_p),
+        "duplicate": (name_p, twins_p4, none_p),
+        "mixed": (renamed(), moved(), rows),
+    }
+    if len(names) == 1:  # no label can have another name
+        made = {kind: made[kind] for kind in ("moved", "spurious", "duplicate")}
+    name, box, source = (np.concatenate(column) for column in zip(*made.values(), strict=True))
+    labels = truth.take(np.tile(rows, len(made)))
+    kind_p = np.repeat([LABEL_KINDS.index(kind) for kind in made], count)
+    return Planted(replace(labels, category_N=name, boxes_N4=box), source, kind_p)
+
+
+def _within(boxes_p4: np.ndarray, size_p2: np.ndarray) -> np.ndarray:
+    """Return boxes cut at the borders of their images, at least a pixel wide; of unknown size as they are."""
+    low_p2 = np.fmax(boxes_p4[:, :2], np.where(np.isnan(size_p2), -np.inf, 0.0))
+    high_p2 = np.fmin(boxes_p4[:, :2] + boxes_p4[:, 2:], size_p2)
+    least_p2 = np.minimum(1.0, boxes_p4[:, 2:])
+    return np.concatenate([low_p2, np.maximum(high_p2 - low_p2, least_p2)], axis=1)

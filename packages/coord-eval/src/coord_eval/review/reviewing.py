@@ -26,14 +26,8 @@ from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
 from coord_eval.review.findings import Box, Proposal, ReviewFinding
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
-from coord_eval.review.planted import LEAST_LABELS, calibrated_on_planted_faults
-from coord_eval.review.probability import (
-    LABEL_KINDS,
-    Probabilities,
-    log_odds_without_likelihoods,
-    probabilities,
-    with_probability,
-)
+from coord_eval.review.planted import LEAST_LABELS, judged_by_planted_faults
+from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
 from coord_eval.review.result import Review
 
 LEAST_AGREEMENT = 0.5
@@ -119,7 +113,7 @@ def review(
     compared = compare(truth, detections, calibration is not None)
     notes += _on_agreement((compared.partner_iou_N >= SURE_IOU)[~truth.crowd_N]) if len(detections) else []
     evidence = gather(truth, detections, compared, collected.spread_D4, surprise)
-    found, planted = _probabilities(truth, detections, evidence, records, collected.spread_D4, calibration is not None)
+    found, planted = _probabilities(truth, detections, evidence, records, compared.confidence_D)
     judgement = _Judgement(truth, collected.detections, compared, evidence, found)
     if records is None and len(detections):
         notes.append(judgement.by_answers_alone(planted))
@@ -154,26 +148,16 @@ def _probabilities(
     detections: Detections,
     evidence: LabelEvidence,
     records: Sequence[LabelLikelihood] | None,
-    spread_D4: np.ndarray | None,
-    calibrated: bool,
+    confidence_D: np.ndarray,
 ) -> tuple[Probabilities, int]:
     """Return the probabilities of all faults, and the number of planted faults that they rest on."""
     judged_N = ~truth.crowd_N
     goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
-    found = probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, records is not None, goes_on_d)
-    if records is not None or not len(detections):
-        return found, 0
-
-    def log_odds_of(labels: GroundTruth) -> np.ndarray:
-        spoilt = gather(labels, detections, compare(labels, detections, calibrated), spread_D4, None)
-        return log_odds_without_likelihoods(spoilt.figures_NF)
-
-    own_N = log_odds_without_likelihoods(evidence.figures_NF)
-    fitted = calibrated_on_planted_faults(truth, own_N, log_odds_of)
-    if fitted is None:
-        return found, 0
-    wrong_N, planted = fitted
-    return with_probability(found, wrong_N, judged_N), planted
+    if records is None:
+        fitted = judged_by_planted_faults(truth, detections, confidence_D, evidence.answers_d)
+        if fitted is not None:
+            return fitted
+    return probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, records is not None, goes_on_d), 0
 
 
 def _on_answers(truth: GroundTruth, detections: Detections) -> list[str]:
