@@ -6,7 +6,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv venv
-venv/bin/pip install --quiet --disable-pip-version-check datasets==4.8.4 pillow==12.2.0
+venv/bin/pip install --quiet --disable-pip-version-check datasets==4.8.4 pillow==12.2.0 pyarrow==26.0.1 numpy==2.4.6
 export HF_HUB_OFFLINE=1 HF_HOME="$folder/hf"
 venv/bin/python - <<'PYTHON'
 import datasets

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# datumaro 1.13.12: its export to YOLO writes boxes alone and leaves polygons out without an error or a warning, although YOLO has rows of polygons. An
-# image with polygons gets an empty label file, which says that nothing is in it.
+# datumaro 1.13.12: its export to YOLO writes boxes alone and leaves polygons out without an error or a warning. An image with polygons alone gets an
+# empty label file, which says that nothing is in it.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # pascal-voc-writer 0.1.4: names go into its XML as they are, so that a class such as "cat & dog" or "<5 mm" is a file that no reader of XML
-# opens; and it writes corners as they are given, although Pascal VOC counts pixels from 1. The faults are seen when the data is read.
+# opens. The annotations of a set are gone, and this is seen when the data is read.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -15,11 +15,11 @@ from pascal_voc_writer import Writer
 
 
 def written(name):
-    """Return the file of one box, which touches the left upper corner of its image."""
+    """Write one box of this name, and read the file."""
     writer = Writer("a.jpg", 100, 80)
     writer.addObject(name, 0, 0, 40, 60)
     writer.save("a.xml")
-    return ElementTree.parse("a.xml")
+    ElementTree.parse("a.xml")
 
 
 faults = []
@@ -28,9 +28,8 @@ for name in ("cat & dog", "<5 mm"):
         written(name)
     except ElementTree.ParseError as error:
         faults.append(f"{name}: {error}")
-first = written("cat").findtext("object/bndbox/xmin")
+written("cat")
 print("pascal-voc-writer", version("pascal-voc-writer"))
 print("names that are no XML:", faults, "(expected none)")
-print("first pixel of a box at the border of its image:", first, "(expected 1)")
-raise SystemExit(not (len(faults) == 2 and first == "0"))
+raise SystemExit(len(faults) != 2)
 PYTHON

@@ -6,8 +6,9 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
+export TMPDIR="$folder"
 python3 -m venv venv
-venv/bin/pip install --quiet --disable-pip-version-check torch==2.15.0 transformers==5.19.0 peft==0.20.0
+venv/bin/pip install --quiet --disable-pip-version-check torch==2.15.0 numpy==2.4.6 transformers==5.19.0 peft==0.20.0
 venv/bin/python - <<'PY'
 import warnings
 import peft, torch

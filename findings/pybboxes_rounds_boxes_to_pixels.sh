@@ -6,7 +6,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv venv
-venv/bin/pip install --quiet --disable-pip-version-check --no-deps pybboxes==0.2.0 numpy==2.4.6
+venv/bin/pip install --quiet --disable-pip-version-check --no-deps pybboxes==0.2.0 numpy==1.24.2
 venv/bin/python - <<'PYTHON'
 from importlib.metadata import version
 

@@ -7,7 +7,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv venv
-venv/bin/pip install --quiet --disable-pip-version-check supervision==0.26.1
+venv/bin/pip install --quiet --disable-pip-version-check supervision==0.26.1 numpy==2.4.6
 venv/bin/python - <<'PYTHON'
 import supervision as sv
 

@@ -5,6 +5,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
+export TMPDIR="$folder"
 python3 -m venv venv
 venv/bin/pip install --quiet --disable-pip-version-check torch==2.15.0 torchvision==0.29.2 torchmetrics==1.9.0 pycocotools==2.0.11 numpy==2.4.6
 venv/bin/python -W ignore - <<'PYTHON'

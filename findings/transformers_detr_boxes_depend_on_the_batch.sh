@@ -6,6 +6,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
+export TMPDIR="$folder"
 python3 -m venv venv
 venv/bin/pip install --quiet --disable-pip-version-check torch==2.15.0 torchvision==0.29.2 transformers==5.19.0 numpy==2.4.6 pillow==13.0.0
 venv/bin/python -W ignore - <<'PYTHON'

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# transformers 5.19.0 (torch 2.15.0): `resize_token_embeddings` draws new rows "from a multivariate normal distribution that has old embeddings' mean and
-# covariance", but takes 1e-9 of the covariance: in bfloat16 1,000 new rows are less than 200 different ones, and a model has a few logits for all of them.
+# transformers 5.19.0 (torch 2.15.0): the rows that `resize_token_embeddings` adds lie a billion times closer together (in variance) than the rows they
+# imitate: in bfloat16 1,000 new rows are less than 200 different ones, and a model has a few logits for all of them.
 # Why it matters for boxes: 1,000 coordinate tokens start as one point, and have to be pulled apart by training from rounding errors alone.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
+export TMPDIR="$folder"
 python3 -m venv venv
 venv/bin/pip install --quiet --disable-pip-version-check torch==2.15.0 transformers==5.19.0 numpy==2.4.6
 venv/bin/python -W ignore - <<'PYTHON'

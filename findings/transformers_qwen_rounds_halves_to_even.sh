@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# transformers 5.19.0: `smart_resize` of the Qwen-VL processors rounds each side to a multiple of 28 with Python's `round`, which takes halves to the even
-# number: 70 x 98 (2.5 and 3.5 patches) becomes 56 x 112, although the aspect is said to be "maintained as closely as possible"; 84 x 112 and 56 x 84 are
-# closer. An object twice as high as wide is 2.9 times as high, and a box in pixels of the resized image is far off where one scale is taken for both sides.
+# transformers 5.19.0: the resize of the Qwen-VL processors takes half a patch of 28 pixels to the even number, down on one side and up on the other:
+# 70 x 98 becomes 56 x 112, a stretch of 1.43 in height, where 84 x 112 would have 0.95. The effect is of small images: 294 x 322 is stretched by 1.10, 798 x
+# 826 by 1.04. A box in pixels of the resized image is off by that where one scale is taken for both sides.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -15,12 +15,13 @@ from transformers import Qwen2VLImageProcessorPil
 
 processor = Qwen2VLImageProcessorPil()
 print(f"transformers {transformers.__version__}")
-print("expected: 70 x 98 has nearly the same aspect afterwards, as 84 x 112 or 56 x 84 would")
-seen = {}
-for size in ((69, 97), (70, 98), (71, 99)):
+print("expected: sides that are half a patch apart from their neighbours go the same way")
+seen, stretched = {}, {}
+for size in ((69, 97), (70, 98), (71, 99), (294, 322), (798, 826)):
     ((_, high, wide),) = processor(images=[Image.new("RGB", size)], return_tensors="np")["image_grid_thw"].tolist()
     seen[size] = wide * 14, high * 14
-    stretched = (seen[size][1] / size[1]) / (seen[size][0] / size[0])
-    print(f"seen: {size} becomes {seen[size]}, stretched in height by {stretched:.2f}")
-assert seen == {(69, 97): (56, 84), (70, 98): (56, 112), (71, 99): (84, 112)}
+    stretched[size] = (seen[size][1] / size[1]) / (seen[size][0] / size[0])
+    print(f"seen: {size} becomes {seen[size]}, stretched in height by {stretched[size]:.2f}")
+assert seen[70, 98] == (56, 112) and seen[69, 97] == (56, 84) and seen[71, 99] == (84, 112)
+assert [round(stretched[size], 2) for size in ((70, 98), (294, 322), (798, 826))] == [1.43, 1.10, 1.04]
 PYTHON

@@ -15,14 +15,14 @@ from PIL import Image
 from coord_codec import Instance
 from coord_codec.pages import safe
 from coord_data.cli import app as data_app
+from coord_detect.answers.finish import ScoreThreshold
+from coord_detect.answers.objects import ImageDetections
+from coord_detect.detection.demo import build_demo, launch_demo
+from coord_detect.detection.gallery import draw_answers
+from coord_detect.detection.session import Answered
 from coord_eval import compare, oracle_predictions, parse_answer, score
 from coord_eval.labelling import DetectedObject
 from coord_eval.review import apply_decisions, review
-from coord_trainer.answers.detect.demo import build_demo, launch_demo
-from coord_trainer.answers.detect.gallery import draw_answers
-from coord_trainer.answers.detect.session import Answered
-from coord_trainer.answers.finish import ScoreThreshold
-from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.config.run_config import load_run_config
 
 pytestmark = [

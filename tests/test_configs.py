@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from coord_detect.settings.decoding import Decoding
 from coord_trainer.comparison.plan import differing_settings, plan_groups, result_settings
-from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import load_run_config
 
 ROOT = Path(__file__).parents[1]

@@ -111,9 +111,11 @@ def test_first_paragraph_of_a_guide_has_the_terms_of_the_field(name):
     "term", ["test-time augmentation", "true and false positives", "label errors", "speculative decoding"]
 )
 def test_index_and_help_have_the_terms_of_the_field(term):
-    """Help texts are docstrings and literals of the command lines' sources."""
+    """Help texts are docstrings and literals of the command lines' sources, and of the settings they stand for."""
     assert term in (ROOT / "docs" / "index.md").read_text()
-    sources = [path.read_text() for path in ROOT.glob("*/*/src/*/cli/*.py")]
+    sources = [
+        path.read_text() for path in [*ROOT.glob("*/*/src/*/cli/*.py"), *ROOT.glob("*/*/src/*/settings/sections.py")]
+    ]
     assert any(term in re.sub(r'"\n\s+"', "", text) for text in sources)
 
 

@@ -102,13 +102,18 @@ def circles(graph):
 
 @pytest.mark.parametrize("package", MEMBERS)
 def test_packages_import_only_what_lies_below_them(package):
-    """Codec below the other libraries, these below the apps; each arrow is a requirement of the package."""
-    required = {re.match(r"[\w-]+", text)[0].replace("-", "_") for text in MEMBERS[package]["dependencies"]}
-    below = MEMBERS.keys() - APPS if package in APPS else {"coord_codec"} - {package}
+    """Codec below the four, these below detect, that below the trainer; each arrow is a requirement or an extra."""
+    extras = MEMBERS[package].get("optional-dependencies", {}).values()
+    lines = [*MEMBERS[package]["dependencies"], *(line for lines in extras for line in lines)]
+    required = {re.match(r"[\w-]+", text)[0].replace("-", "_") for text in lines} - {package}
+    four = MEMBERS.keys() - APPS - {"coord_codec", "coord_detect"}
+    below = {"coord_codec": set(), "coord_detect": {"coord_codec", *four}, "coord_trainer": MEMBERS.keys() - APPS}
+    below["coord_exporter"] = {"coord_codec", *four}
+    below |= {name: {"coord_codec"} for name in four}
     found = {
         target.partition(".")[0] for n, f in SOURCES.items() if n.split(".")[0] == package for target in imported(f)
     }
-    assert (found & MEMBERS.keys()) - {package} <= required & MEMBERS.keys() <= below
+    assert (found & MEMBERS.keys()) - {package} <= required & MEMBERS.keys() <= below[package]
 
 
 def test_files_import_each_other_in_no_circle():
@@ -142,8 +147,9 @@ def test_only_the_folder_swift_imports_ms_swift():
     assert importing and all(name.startswith("coord_trainer.swift") for name in importing)
 
 
-def test_apps_use_only_what_the_evaluation_package_makes_public():
-    used = {target for name, path in SOURCES.items() if name.split(".")[0] in APPS for target in imported(path)}
+def test_what_lies_above_uses_only_what_the_evaluation_package_makes_public():
+    above = {*APPS, "coord_detect"}
+    used = {target for name, path in SOURCES.items() if name.split(".")[0] in above for target in imported(path)}
     assert {name for name in used if name.startswith("coord_eval")} <= {
         "coord_eval",
         "coord_eval.diagnosis",
@@ -162,7 +168,7 @@ LOADED = {"coord_exporter": {"pydantic"}, "coord_losses": LOSSES, "coord_losses.
 @pytest.mark.slow
 def test_importing_a_package_loads_no_more_than_it_promises():
     """One after the other in one process, first those that promise to load nothing."""
-    names = [*MEMBERS, "coord_eval.cli.main", "coord_losses.hf", "coord_trainer.console"]
+    names = [*MEMBERS, "coord_eval.cli.main", "coord_losses.hf", "coord_detect.console"]
     names.sort(key=lambda name: len(LOADED.get(name, ())))
     code = f"import sys\nfor name in {names!r}: __import__(name); print(*[m for m in {HEAVY!r} if m in sys.modules])"
     lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
@@ -202,3 +208,72 @@ def test_interrupt_while_an_app_is_imported_prints_no_traceback(app, monkeypatch
     with pytest.raises(SystemExit) as stopped:
         runpy.run_path(str(ROOT / "apps" / app), run_name="__main__")
     assert stopped.value.code == 130
+
+
+def in_a_process(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.slow
+def test_what_answers_needs_nothing_of_training():
+    """All modules of coord-detect, torch and transformers with them."""
+    names = [name for name in SOURCES if name.startswith("coord_detect") and not name.endswith("__main__")]
+    code = f"import sys\nfor name in {names!r}: __import__(name)\nprint(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in in_a_process(code)}
+    assert "torch" in loaded and loaded.isdisjoint(
+        ("swift", "deepspeed", "trl", "datasets", "coord_trainer", "coord_losses")
+    )
+
+
+CLIENT = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "safetensors", "llguidance", "peft", "coord_adapter"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+@pytest.mark.slow
+def test_client_of_servers_answers_without_torch_and_a_model_names_its_extra(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    code = (
+        CLIENT
+        + f"""
+import json, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from PIL import Image
+from coord_codec import InputError
+from coord_detect import Detector, predict
+
+class Server(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        box = "".join(f"<|coord_{{k}}|>" for k in (100, 200, 500, 900))
+        text = f"<|object_ref_start|>cat<|object_ref_end|><|box_start|>{{box}}<|box_end|>"
+        body = json.dumps({{"choices": [{{"message": {{"content": text}}, "finish_reason": "stop"}}]}}).encode()
+        self.send_response(200), self.send_header("Content-Length", str(len(body))), self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *words): pass
+
+server = HTTPServer(("127.0.0.1", 0), Server)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{{server.server_port}}/v1"
+Image.new("RGB", (200, 100)).save({str(tmp_path / "a.png")!r})
+answered = predict(None, {str(tmp_path / "a.png")!r}, {str(tmp_path / "out")!r}, endpoints=[url], served_name="m")
+print("BOXES", *answered.records[0]["objects"][0]["bbox_xyxy"])
+asked = Detector(url, name="m").asking(labels=["dog"])
+print("KEPT", len(asked.predict(Image.new("RGB", (200, 100)))))
+try:
+    Detector({str(tmp_path)!r})
+except InputError as error:
+    print("TOLD", error)
+"""
+    )
+    words = " ".join(in_a_process(code))
+    assert "BOXES 20.0 20.0 100.0 90.0" in words and "KEPT 0" in words
+    assert "TOLD" in words and words.endswith("pip install 'coord-detect[model]'")

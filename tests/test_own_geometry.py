@@ -117,7 +117,7 @@ def test_grammar_allows_five_numbers_and_no_ellipse_twice(ellipse, markers):
     import torch
 
     from coord_codec import CoordVocab
-    from coord_trainer.answers.grammar.markers import CoordGrammar
+    from coord_detect.grammar.markers import CoordGrammar
 
     vocab, end, word = CoordVocab(10, CoordGrid(bins=5, scale=5)), 5, 6
     grammar = CoordGrammar(vocab, markers, end, [word], prompt_length=0, geometry=ellipse)
@@ -137,7 +137,7 @@ def test_grammar_allows_five_numbers_and_no_ellipse_twice(ellipse, markers):
 
 def test_grammar_of_servers_has_five_coordinates(ellipse):
     from coord_codec import CoordVocab
-    from coord_trainer.answers.grammar.served import AnswerForm, ebnf_grammar, lark_grammar
+    from coord_detect.grammar.served import AnswerForm, ebnf_grammar, lark_grammar
 
     vocab = CoordVocab(10, CoordGrid(bins=5, scale=5))
     for form in (AnswerForm(vocab, (0, 1), None, 3, ellipse), AnswerForm(vocab, None, None, 3, ellipse)):
@@ -167,9 +167,9 @@ def test_augmented_ellipse_is_where_it_is_in_the_image(ellipse, seed):
 
 
 def test_exports_draw_it_as_an_outline_and_records_keep_its_numbers(ellipse, tmp_path):
+    from coord_detect.answers.objects import read_objects
     from coord_eval.labelling.formats import EXPORTS
     from coord_eval.labelling.objects import DetectedObject
-    from coord_trainer.answers.objects import read_objects
 
     instance = drawn_at_random(ellipse, 3, 1)
     text = encode_target(instance, markers="obj", geometry="ellipse")

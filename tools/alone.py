@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import tomllib
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORT_ALL = """
@@ -99,7 +100,7 @@ def try_member(
     run("uv", "pip", "check", "--quiet", "--python", python)
     extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
     optional = {re.split(r"[^\w-]", name)[0].replace("-", "_") for name in extras}
-    optional = {IMPORTED_AS.get(name, name) for name in optional}
+    optional = {IMPORTED_AS.get(name, name) for name in optional} - {module}
     run(python, "-c", IMPORT_ALL.format(module=module, optional=optional))
     for program in project.get("scripts", {}):
         subprocess.run([python.parent / program, "--help"], cwd=place, check=True, stdout=subprocess.DEVNULL)
@@ -180,6 +181,9 @@ def main() -> int:
         wheels = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in found}
         for folder, project in projects.items():
             if project["name"] not in wanted:
+                continue
+            if not SpecifierSet(project["requires-python"]).contains(options.python):
+                print(f"{project['name']} is not for Python {options.python}", flush=True)
                 continue
             start, result = time.monotonic(), "good"
             with tempfile.TemporaryDirectory(dir=scratch) as place:

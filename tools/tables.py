@@ -71,6 +71,13 @@ def annotation_formats() -> str:
     return format_table()
 
 
+def annotation_tools() -> str:
+    """Return the tools and data sets by what identifies their files."""
+    from coord_data.formats.tools import tool_table
+
+    return tool_table()
+
+
 def geometries() -> str:
     """Return the geometries of targets."""
     from coord_codec.geometry import geometry_table
@@ -127,7 +134,7 @@ def loss_groups() -> str:
 
 def families() -> str:
     """Return the model families of the trainer."""
-    from coord_trainer import FAMILIES
+    from coord_detect import FAMILIES
 
     rows = []
     for family in FAMILIES.values():
@@ -165,6 +172,7 @@ def writers() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "annotation-formats": annotation_formats,
     "writers": writers,
+    "annotation-tools": annotation_tools,
     "geometries": geometries,
     "answer-formats": answer_formats,
     "rewards": rewards,

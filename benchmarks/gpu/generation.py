@@ -34,13 +34,13 @@ def main(
     batches, boxes = ([1, 2], 2) if quick else (batches, boxes)
     model = build(geometry, device, torch.bfloat16).eval()
     try:
+        from coord_detect.grammar.markers import DescriptionTrie
+        from coord_detect.model.attention import attend_by_sample
+        from coord_detect.model.patch_embedding import multiply_patches
+        from coord_detect.speed.decode import Rules, decode
+        from coord_detect.speed.forced import ForcedTokens
+        from coord_detect.speed.passes import Passes
         from coord_trainer import CoordGrammar
-        from coord_trainer.answers.grammar.markers import DescriptionTrie
-        from coord_trainer.answers.speed.decode import Rules, decode
-        from coord_trainer.answers.speed.forced import ForcedTokens
-        from coord_trainer.answers.speed.passes import Passes
-        from coord_trainer.model.attention import attend_by_sample
-        from coord_trainer.model.patch_embedding import multiply_patches
     except ImportError as error:
         note(f"no grammar: {error}")
         CoordGrammar = None

@@ -73,8 +73,8 @@ def adapted(geometry: Geometry, device: str, attention: str) -> nn.Module:
     """Build the model with LoRA and offsets."""
     base = build(geometry, device, torch.bfloat16, attention).train()
     try:
-        from coord_trainer.model.attention import attend_by_sample
-        from coord_trainer.model.patch_embedding import multiply_patches
+        from coord_detect.model.attention import attend_by_sample
+        from coord_detect.model.patch_embedding import multiply_patches
     except ImportError as error:
         note(f"attention of transformers: {error}")
     else:
@@ -87,7 +87,7 @@ def adapted(geometry: Geometry, device: str, attention: str) -> nn.Module:
 def planned(geometry: Geometry, attention: str, batch: tuple, checkpointing: bool) -> int | None:
     """Return the peak in bytes that the dry run computes for our step with soft CE; None without coord_trainer."""
     try:
-        from coord_trainer.families.registry import FAMILIES
+        from coord_detect.families.registry import FAMILIES
         from coord_trainer.model.memory import measure_loss, simulate_step
     except ImportError as error:
         note(f"no plan: {error}")

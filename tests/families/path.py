@@ -27,7 +27,7 @@ TARGETS = {"llama4": ["q_proj", "o_proj", "down_proj"]}
 
 WORKS, REFUSED, NOT_TRIED = "works", "refused", "not tried"
 ENCODER_DECODER = "an encoder-decoder, whose labels are not shifted as a causal model's"
-NEEDS_IMAGES = "its forward pass takes no text alone: {}"
+NEEDS_IMAGES = "its forward pass fails for text alone: {}"
 
 
 @dataclass(frozen=True)

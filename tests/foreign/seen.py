@@ -99,6 +99,29 @@ def _voc_from_one(written: Written) -> None:
     assert written.boxes("supervision_voc") == TRUTH
 
 
+def _labelimg(written: Written) -> None:
+    text = written.path("labelimg_voc", "a.xml").read_text()
+    assert "<xmin>10</xmin>" in text and "<database>Unknown</database>" in text and "<path>" in text
+    assert "<xmin>1</xmin>" in written.path("labelimg_voc", "b.xml").read_text()  # of 0
+    assert written.boxes("labelimg_voc") == TRUTH
+    assert written.boxes("labelimg_yolo")["b.jpg"] == [("dog", 1, 1, 20, 30)]
+
+
+def _supervisely(written: Written) -> None:
+    assert "<xmax>39</xmax>" in written.path("supervisely_voc", "a.xml").read_text()
+    first = written.document("supervisely_coco", "a.json")["annotations"][0]
+    assert (first["bbox"], first["area"]) == ([10, 20, 29, 39], 1200)
+    words = written.path("supervisely_yolo", "labels", "train", "a.txt").read_text().split()
+    assert words[1:5] == ["0.240000", "0.487500", "0.300000", "0.500000"]  # the centre is .25, .5
+    for name in ("supervisely_voc", "supervisely_coco", "supervisely_yolo"):
+        assert written.boxes(name) == TRUTH
+
+
+def _scalabel(written: Written) -> None:
+    assert written.document("scalabel_coco", "a.json")["annotations"][0]["bbox"] == [10, 20, 31, 41]
+    assert written.boxes("scalabel_coco") == TRUTH
+
+
 def _polygons(written: Written) -> None:
     text = written.path("datumaro_polygons", "obj_train_data", "a.txt").read_text()
     assert len(text.splitlines()) == 1  # of a polygon and a box
@@ -351,7 +374,7 @@ ROWS = (
     Row(
         "pascal-voc-writer",
         "names as they are: `cat & dog` is no XML; corners as they are given",
-        "such a file is a problem; corners are read from 1: give them so",
+        "such a file is a problem; corners are read from 1 where none is 0 or past the image",
         _names_that_are_no_xml,
     ),
     Row("darwin-py", "COCO: ids are checksums of names", "read", _checksums),
@@ -363,6 +386,22 @@ ROWS = (
         _read_as_given("darwin_voc"),
     ),
     Row("globox", "Open Images: file names as `ImageID`", "read", _openimages),
+    Row(
+        "labelimg",
+        "VOC: whole pixels that count from 0, but 1 for a first corner at 0, in its YOLO labels too",
+        "VOC is read from 0, and 1 as 0, by its elements; YOLO as written",
+        _labelimg,
+    ),
+    Row("kili-formats", "VOC: whole pixels that count from 0", "read from 0, by its name", _read_as_given("kili_voc")),
+    Row("dtlpy", "VOC: pixels cut off, from 0", "read from 0, by its elements", _read_as_given("dtlpy_voc")),
+    Row(
+        "supervisely",
+        "one box, three others: VOC from 0 with the last pixel, COCO a pixel too small beside its whole area, YOLO "
+        "with the centre cut off to whole pixels",
+        "read as the box, by its elements, areas and keys",
+        _supervisely,
+    ),
+    Row("scalabel", "COCO: a pixel wider and higher than `box2d`", "read without it, by `scalabel_id`", _scalabel),
     Row("globox", "VOC: decimals that count from 0", "read so", _read_as_given("globox_voc")),
     Row("globox", "LabelMe and VIA", "read", _read_as_given("globox_via")),
     Row("labelme2coco", "names with the path of the folder", "read, the image of that name", _absolute),

@@ -11,16 +11,47 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
 
-for widget in ("ipywidgets", "jupyter_bbox_widget", "IPython", "IPython.display"):
-    sys.modules.setdefault(widget, MagicMock())  # pylabel imports them for a page that is not used
+UNUSED = {
+    "pylabel": "ipywidgets jupyter_bbox_widget IPython",
+    "labelimg": "PyQt5",
+    "scalabel": "boto3 botocore motmetrics nanoid plyfile skimage toml",
+    "dtlpy": "aiohttp bson dictdiffer diskcache filelock fuzzyfinder inquirer pathspec redis requests_toolbelt "
+    "tabulate validators webvtt",
+    "supervisely": "aiofiles bidict httpx magic nrrd prettytable pydicom pythonjsonlogger SimpleITK trimesh numerize "
+    "supervisely.app supervisely.api supervisely.nn supervisely.volume supervisely.cli",
+}
+"""Modules that tools import for windows, servers and other formats, none of which their writers use."""
+
+
+class Unused(MetaPathFinder, Loader):
+    """Finds these modules, which do nothing, so that their packages need not be installed."""
+
+    names = frozenset(" ".join(UNUSED.values()).split())
+
+    def find_spec(self, fullname, path=None, target=None):
+        parts = fullname.split(".")
+        is_unused = not self.names.isdisjoint(".".join(parts[:n]) for n in range(1, len(parts) + 1))
+        return ModuleSpec(fullname, self, is_package=True) if is_unused else None
+
+    def create_module(self, spec):
+        return MagicMock(__path__=[], __name__=spec.name, __spec__=spec)
+
+    def exec_module(self, module):
+        """Do nothing."""
+
+
+sys.meta_path.insert(0, Unused())
 
 SIZE = (100, 80)
 MASK = np.zeros((80, 100), bool)
@@ -354,6 +385,139 @@ def pascalvocwriter_voc(root: Path, out: Path) -> None:
         writer.save(str(out / "Annotations" / image.replace(".jpg", ".xml")))
 
 
+def each_image(root: Path):
+    """Yield the name of each image of the truth, and its labels with their corners."""
+    document = json.loads((root / "truth.json").read_text())
+    names = {row["id"]: row["name"] for row in document["categories"]}
+    for image in document["images"]:
+        rows = [row for row in document["annotations"] if row["image_id"] == image["id"]]
+        corners = [(x, y, x + w, y + h) for x, y, w, h in (row["bbox"] for row in rows)]
+        yield image["file_name"], [(names[row["category_id"]], *box) for row, box in zip(rows, corners, strict=True)]
+
+
+def labelimg_shapes(root: Path, out: Path, write: str, suffix: str, *further) -> None:
+    from types import SimpleNamespace
+
+    from libs import labelFile
+
+    class Picture(SimpleNamespace):
+        """What is asked of the image that Qt has loaded."""
+
+    labelFile.QImage = Picture
+    picture = Picture(height=lambda: SIZE[1], width=lambda: SIZE[0], isGrayscale=lambda: False)
+    for name, boxes in each_image(root):
+        shapes = [
+            {"label": label, "difficult": False, "points": [(x1, y1), (x2, y1), (x2, y2), (x1, y2)]}
+            for label, x1, y1, x2, y2 in boxes
+        ]
+        place = out / Path(name).with_suffix(suffix)
+        getattr(labelFile.LabelFile(), write)(str(place), shapes, str(root / "images" / name), picture, *further)
+
+
+def labelimg_voc(root: Path, out: Path) -> None:
+    labelimg_shapes(root, out, "save_pascal_voc_format", ".xml")
+
+
+def labelimg_yolo(root: Path, out: Path) -> None:
+    labelimg_shapes(root, out, "save_yolo_format", ".txt", ["cat", "dog"])
+
+
+def kili_voc(root: Path, out: Path) -> None:
+    from kili_formats.format.voc import convert_from_kili_to_voc_format
+
+    for name, boxes in each_image(root):
+        rows = []
+        for label, x1, y1, x2, y2 in boxes:
+            corners = [{"x": x / SIZE[0], "y": y / SIZE[1]} for x, y in ((x1, y2), (x1, y1), (x2, y1), (x2, y2))]
+            rows.append({"boundingPoly": [{"normalizedVertices": corners}], "categories": [{"name": label}]})
+        text = convert_from_kili_to_voc_format({"JOB": {"annotations": rows}}, *SIZE, {"filename": name}, None)
+        (out / Path(name).with_suffix(".xml")).write_text(text)
+
+
+def dtlpy_voc(root: Path, out: Path) -> None:
+    from types import SimpleNamespace
+
+    from dtlpy.utilities.annotations.annotation_converters import DtlpyToVoc
+
+    for name, boxes in each_image(root):
+        item = SimpleNamespace(filename=f"/{name}", width=SIZE[0], height=SIZE[1], metadata={"system": {}})
+        annotations = [
+            {"type": "box", "label": label, "coordinates": [{"x": x1, "y": y1}, {"x": x2, "y": y2}]}
+            for label, x1, y1, x2, y2 in boxes
+        ]
+        converter = DtlpyToVoc(project_name="", dataset_name="", output_directory=str(out), remote_path="")
+        converter.convert_single_file(item, annotations, str(out), converter.params)
+
+
+def supervisely_annotations(root: Path):
+    """Return the meta data of a project, and the name and the annotation of each image."""
+    from supervisely import Annotation, Label, ObjClass, ProjectMeta, Rectangle
+
+    classes = {name: ObjClass(name, Rectangle) for name in ("cat", "dog")}
+    annotations = {
+        name: Annotation(
+            (SIZE[1], SIZE[0]),
+            [Label(Rectangle(y1, x1, y2 - 1, x2 - 1), classes[label]) for label, x1, y1, x2, y2 in boxes],
+        )  # the last pixel, and not the edge, as a mask has it
+        for name, boxes in each_image(root)
+    }
+    return ProjectMeta(list(classes.values())), annotations
+
+
+def supervisely_voc(root: Path, out: Path) -> None:
+    from supervisely.convert.image.pascal_voc.pascal_voc_helper import sly_ann_to_pascal_voc
+
+    _, annotations = supervisely_annotations(root)
+    for name, annotation in annotations.items():
+        sly_ann_to_pascal_voc(annotation, name)[0].write(str(out / Path(name).with_suffix(".xml")), pretty_print=True)
+
+
+def supervisely_coco(root: Path, out: Path) -> None:
+    from supervisely.convert.image.coco.coco_helper import sly_ann_to_coco
+
+    meta, annotations = supervisely_annotations(root)
+    numbers = {item.name: number for number, item in enumerate(meta.obj_classes, start=1)}
+    rows, images = [], []
+    for number, (name, annotation) in enumerate(annotations.items(), start=1):
+        images.append({"id": number, "file_name": name, "width": SIZE[0], "height": SIZE[1]})
+        sly_ann_to_coco(annotation, number, numbers, coco_ann=rows, last_label_id=len(rows))
+    categories = [{"id": number, "name": name} for name, number in numbers.items()]
+    (out / "a.json").write_text(json.dumps({"images": images, "categories": categories, "annotations": rows}))
+
+
+def supervisely_yolo(root: Path, out: Path) -> None:
+    import shutil
+
+    from supervisely.convert.image.yolo.yolo_helper import save_yolo_config, sly_ann_to_yolo
+
+    meta, annotations = supervisely_annotations(root)
+    shutil.copytree(root / "images", out / "images" / "train")
+    (out / "labels" / "train").mkdir(parents=True)
+    logging.disable(logging.INFO)
+    names = [item.name for item in meta.obj_classes]
+    for name, annotation in annotations.items():
+        lines = sly_ann_to_yolo(annotation, names)
+        (out / "labels" / "train" / Path(name).with_suffix(".txt")).write_text("\n".join(lines))
+    save_yolo_config(meta, str(out))
+
+
+def scalabel_coco(root: Path, out: Path) -> None:
+    from scalabel.label.to_coco import scalabel2coco_detection
+    from scalabel.label.typing import Box2D, Category, Config, Frame, ImageSize, Label
+
+    none = dict.fromkeys(("box3d", "poly2d", "rle", "graph"))
+    frames = []
+    for name, boxes in each_image(root):
+        labels = [
+            Label(id=str(n), category=label, box2d=Box2D(x1=x1, y1=y1, x2=x2, y2=y2), **none)
+            for n, (label, x1, y1, x2, y2) in enumerate(boxes)
+        ]
+        frames.append(Frame(name=name, url=None, labels=labels))
+    categories = [Category(name=name, subcategories=None, color=None) for name in ("cat", "dog")]
+    config = Config.model_construct(imageSize=ImageSize(width=SIZE[0], height=SIZE[1]), categories=categories)
+    (out / "a.json").write_text(json.dumps(scalabel2coco_detection(frames, config)))
+
+
 def cocotoyolo_yolo(root: Path, out: Path) -> None:
     import shutil
     import subprocess
@@ -373,6 +537,7 @@ def kwcoco_coco(root: Path, out: Path) -> None:
 
 
 _HELPERS = {"supervision_set", "datumaro_set", "globox_set", "pylabel_set", "darwin_files", "labelformat_reader"}
+_HELPERS |= {"each_image", "labelimg_shapes", "supervisely_annotations"}
 
 
 def writers() -> dict[str, Callable[[Path, Path], None]]:

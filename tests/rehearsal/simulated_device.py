@@ -183,7 +183,7 @@ class SimulatedDevice(TorchFunctionMode):
         self._patches.enter_context(
             mock.patch.object(torch.optim.Optimizer, "_accelerator_graph_capture_health_check")  # asks the driver
         )
-        if captured := sys.modules.get("coord_trainer.answers.speed.passes"):  # a recording needs the driver
+        if captured := sys.modules.get("coord_detect.speed.passes"):  # a recording needs the driver
             self._patches.enter_context(mock.patch.object(captured, "Captured", self._run_uncaptured))
         if one_pass := sys.modules.get("coord_losses.fused.one_pass"):  # compiling needs the driver
             self._patches.enter_context(mock.patch.object(one_pass, "_COMPILED_ON", set()))

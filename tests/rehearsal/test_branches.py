@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[2]
 ASKS = re.compile(r"cuda\.(is_available|device_count|get_device_name)|\.is_cuda|\.type == \"cuda\"")
 PLACES = {
     "coord_losses/fused/autograd.py": "not rehearsed: 16-bit products added to a float32 total are a kernel of a GPU",
-    "coord_trainer/answers/grammar/matched.py": "not rehearsed: pinned memory needs a driver",
-    "coord_trainer/answers/speed/of_checkpoint.py": "test_model answers by passes of fixed shapes",
-    "coord_trainer/answers/speed/passes.py": "test_model runs what a CUDA graph would record; none is here",
+    "coord_detect/grammar/matched.py": "not rehearsed: pinned memory needs a driver",
+    "coord_detect/speed/of_checkpoint.py": "test_model answers by passes of fixed shapes",
+    "coord_detect/speed/passes.py": "test_model runs what a CUDA graph would record; none is here",
     "coord_trainer/cli/options.py": "test_deepspeed_is_told_of_the_gpu",
-    "coord_trainer/model/attention.py": "test_rows_in_half_precision_reach_the_kernel_of_a_gpu",
-    "coord_trainer/model/checkpoint.py": "test_run loads a checkpoint to the device; flash-attention is not here",
+    "coord_detect/model/attention.py": "test_rows_in_half_precision_reach_the_kernel_of_a_gpu",
+    "coord_detect/model/checkpoint.py": "test_run loads a checkpoint to the device; flash-attention is not here",
     "coord_trainer/preview.py": "test_dry_run_leaves_samples_out_of_the_memory_of_a_gpu",
     "coord_trainer/swift/doctor.py": "test_doctor_names_the_gpu",
     "coord_trainer/swift/pipeline.py": "test_run trains on the device; NCCL is not here",
@@ -54,7 +54,7 @@ def test_muon_iterates_in_bfloat16():
 @pytest.mark.parametrize(("dtype", "calls"), [(torch.bfloat16, 2), (torch.float32, 0)])
 def test_rows_in_half_precision_reach_the_kernel_of_a_gpu(monkeypatch, dtype, calls):
     pytest.importorskip("transformers")
-    from coord_trainer.model import attention
+    from coord_detect.model import attention
 
     module = SimpleNamespace(is_causal=True, num_key_value_groups=1, training=False)
     row, bounds = torch.randn(1, 2, 5, 8, dtype=dtype), torch.tensor([0, 2, 5], dtype=torch.int32)

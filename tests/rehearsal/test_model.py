@@ -8,7 +8,7 @@ from simulated_device import SimulatedDevice, move, on_device, watch_backward
 
 pytest.importorskip("swift")
 
-OURS = ("coord_losses", "coord_codec", "coord_adapter", "coord_trainer")
+OURS = ("coord_losses", "coord_codec", "coord_adapter", "coord_detect", "coord_trainer")
 LIMIT = 24
 
 
@@ -43,7 +43,7 @@ def folder(config, images, tmp_path_factory):
 
 
 def opened(folder, config):
-    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_detect.model.checkpoint import open_checkpoint
 
     return open_checkpoint(Path(folder), config)
 
@@ -57,8 +57,8 @@ DECODINGS = {
 
 
 def answers(checkpoint, config, images, name, speed="plain"):
-    from coord_trainer.answers.generate import answer_images
-    from coord_trainer.config.decoding import Decoding
+    from coord_detect.answers.generate import answer_images
+    from coord_detect.settings.decoding import Decoding
 
     given = [images.image(i) for i in range(3)]
     data = config.data.model_copy(update={"style": "json"} if name == "json" else {})
@@ -147,7 +147,7 @@ def test_a_micro_batch_waits_once_for_ours_and_mixes_nothing(config, images, fol
     # Sizes of rows, with all checks; and lengths of images for sdpa, since the model is in float32.
     assert sorted(line.partition(":")[0] for _, line in ours.elements()) == [
         "coord_losses/batch.py",
-        "coord_trainer/model/attention.py",
+        "coord_detect/model/attention.py",
     ]
     assert not device.waits_of("transformers/models/qwen3_vl/modeling_qwen3_vl.py:3")  # none in the vision layers
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)

@@ -90,7 +90,7 @@ def test_float16_is_scaled_on_a_gpu_and_a_step_with_an_infinite_gradient_is_drop
     exact, _ = steps("float32", "lora")
     monkeypatch.setattr(RowHead, "total", spoilt)
     monkeypatch.setattr(AcceleratedOptimizer, "step", noted)
-    monkeypatch.setattr("coord_trainer.model.attention.varlen_attn", naive_varlen_attn)
+    monkeypatch.setattr("coord_detect.model.attention.varlen_attn", naive_varlen_attn)
     # Autocast of the simulated device acts on no tensor of the CPU, so that PEFT's casts are needed.
     monkeypatch.setattr("coord_trainer.swift.trainer.without_input_casts", lambda *_: nullcontext())
     device = SimulatedDevice()

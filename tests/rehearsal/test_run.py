@@ -133,10 +133,10 @@ def test_detector_answers_on_the_device_as_the_run_did(runs, detector):
 def test_calibration_is_fitted_to_the_scores_of_the_device(runs, monkeypatch):
     """What is fitted runs on the CPU alone, and two steps of training give it too few hits: it gets a substitute."""
     import coord_eval
-    from coord_trainer.answers.detect.calibrate import calibrate_model
-    from coord_trainer.checkpoints import locate_model
+    from coord_detect.detection.calibrate import calibrate_model
+    from coord_detect.model.card import read_card
+    from coord_detect.model.checkpoints import locate_model
     from coord_trainer.config.run_config import check_run_config
-    from coord_trainer.model.card import read_card
 
     folder, answers = runs[1][0].folder, runs[1][2]
     line = coord_eval.Calibration(((0.0, 0.0), (1.0, 0.5)), "constant", coord_eval.ThresholdCurve((), (), {}))

@@ -43,7 +43,7 @@ def trained(tmp_path_factory, vllm_environment):
 @pytest.fixture(scope="session")
 def adapter(tmp_path_factory, trained):
     """An adapter with LoRA and offsets, trained a little on the trained model."""
-    from coord_trainer.checkpoints import locate_model
+    from coord_detect.model.checkpoints import locate_model
 
     if ready := os.environ.get("COORDEXP_SERVED_ADAPTER"):
         return locate_model(Path(ready))

@@ -23,8 +23,8 @@ IMAGES = 40
 
 def predict(model, folder, *words, **options):
     """Answer images by the command's function, and return the records by image."""
-    from coord_trainer.answers.detect.command import answer_request
-    from coord_trainer.answers.served.request import Request
+    from coord_detect.detection.command import answer_request
+    from coord_detect.served.request import Request
     from coord_trainer.config.run_config import load_run_config
 
     sources = options.pop("sources", None) or (str(folder.parent / "images"),)
@@ -45,7 +45,7 @@ def place(trained, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def checkpoint(trained):
-    from coord_trainer.checkpoints import locate_model
+    from coord_detect.model.checkpoints import locate_model
 
     return locate_model(trained)
 

@@ -18,12 +18,12 @@ from typing import Annotated
 import typer
 from PIL import Image
 
+from coord_detect.answers import generate
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.model.card import as_trained
+from coord_detect.model.checkpoints import locate_model
 from coord_trainer import Detector
-from coord_trainer.answers import generate
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.card import as_trained
 
 
 class Timed:
@@ -83,8 +83,8 @@ def _answers(detector: AnsweringModel, images: Sequence[Image.Image], size: int)
 
 
 def _served(model: Path, endpoint: str, name: str, concurrency: int) -> AnsweringModel:
-    from coord_trainer.answers.served.endpoint import EndpointEngine
-    from coord_trainer.answers.token_limit import token_limit_without_tokenizer
+    from coord_detect.answers.token_limit import token_limit_without_tokenizer
+    from coord_detect.served.endpoint import EndpointEngine
 
     config = as_trained(load_run_config(None, [], trains=False), locate_model(model))
     data = config.data

@@ -23,6 +23,7 @@ import numpy as np
 import typer
 
 from coord_codec import Instance, Object, read_annotations, read_instances, write_instances
+from coord_detect.model.checkpoints import locate_model
 from coord_eval.boxes.iou import box_iou
 from coord_eval.intake.answers import AnswerSettings, load_predictions
 from coord_eval.intake.collecting import collect
@@ -35,7 +36,6 @@ from coord_eval.review.findings import Proposal, ReviewFinding, places_in_images
 from coord_eval.review.likelihood import goes_on, surprises
 from coord_eval.review.probability import LABEL_KINDS
 from coord_eval.review.weights import MISSING, AnswerWeights
-from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import CATEGORIES, draw_shapes
@@ -162,9 +162,9 @@ def judge(
     model: Path, seeds: int = 3, images: int = 500, out: Out = Path("runs/label-review"), batch: int = 50
 ) -> None:
     """Plant faults into images that a model was not trained on, and review them with and without likelihoods."""
-    from coord_trainer.answers.answering_model import AnsweringModel
-    from coord_trainer.answers.detect.image_sources import find_sources
-    from coord_trainer.answers.detect.session import answer_sources
+    from coord_detect.answers.answering_model import AnsweringModel
+    from coord_detect.detection.image_sources import find_sources
+    from coord_detect.detection.session import answer_sources
     from coord_trainer.review.forcing import Forcing
     from coord_trainer.review.judging import JudgedRecord
     from coord_trainer.review.judging import judge as judge_labels
@@ -436,7 +436,7 @@ def folds(
     model: Path, seeds: str = "50", images: int = 300, steps: int = 250, count: int = 2, out: Out = Path("runs/folds")
 ) -> None:
     """Review records by a model that has never seen them, by one trained on them, faults included, and by folds."""
-    from coord_trainer.answers.detect.image_sources import find_sources
+    from coord_detect.detection.image_sources import find_sources
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
     asked = load_run_config(None, ["evaluation.batch_size=50"], trains=False)
@@ -473,7 +473,7 @@ def photographs(
     out: Out = Path("runs/photographs"),
 ) -> None:
     """Review annotated images with planted faults by folds that are trained from random weights."""
-    from coord_trainer.answers.detect.image_sources import find_sources
+    from coord_detect.detection.image_sources import find_sources
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
     clean = [

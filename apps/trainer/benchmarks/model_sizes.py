@@ -154,8 +154,8 @@ def write_base(name: str, folder: Path, layers: int | None = None, weights: bool
     """
     import transformers
 
+    from coord_detect.families.registry import FAMILIES
     from coord_trainer.config.sections import TinyModelConfig
-    from coord_trainer.families.registry import FAMILIES
     from coord_trainer.model.tiny import build_processor, train_tokenizer
 
     model, family = MODELS[name], FAMILIES[MODELS[name].kind]

@@ -22,8 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from coord_trainer.answers.detect.command import answer_request
-from coord_trainer.answers.served.request import Request
+from coord_detect.detection.command import answer_request
+from coord_detect.served.request import Request
 from coord_trainer.config.run_config import load_run_config
 
 

@@ -22,16 +22,16 @@ from PIL import Image
 
 from coord_codec import read_instances
 from coord_data.reading.read import read_source
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.finish import FUSED, Finish, read_options
+from coord_detect.answers.objects import read_objects
+from coord_detect.settings.decoding import Decoding
+from coord_detect.views.asking import looks_of
+from coord_detect.views.registry import check_views
 from coord_eval import Evaluation, score
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.finish import FUSED, Finish, read_options
-from coord_trainer.answers.objects import read_objects
-from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import draw_shapes
-from coord_trainer.views.asking import looks_of
-from coord_trainer.views.registry import check_views
 
 app = typer.Typer()
 _STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 10: 2.262}

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 HELPERS = Path(__file__).parent / "helpers"
-DATA_HELPERS = Path(__file__).parents[3] / "packages" / "coord-data" / "tests" / "helpers"
-sys.path[:0] = [str(HELPERS), str(DATA_HELPERS)]
+PACKAGES = Path(__file__).parents[3] / "packages"
+OF_PACKAGES = [str(PACKAGES / name / "tests" / "helpers") for name in ("coord-data", "coord-detect")]
+sys.path[:0] = [str(HELPERS), *OF_PACKAGES]
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def test_sections_override_the_file_as_words_do(called, tmp_path):
     [
         ({"epochs": 3}, "num_train_epochs"),
         ({"data": "coco.yaml"}, 'data={"annotations"'),
-        ({"traning": {}}, "its sections are run, model"),
+        ({"traning": {}}, "its sections are model, data"),
     ],
 )
 def test_keywords_of_others_name_the_section(called, named, told):

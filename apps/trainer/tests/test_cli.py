@@ -65,7 +65,9 @@ LIGHT = [
     (["train", "--sead"], 2, "--sead"),
     (["train", "-c", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
     (["train", SOFT, "data.order=sideways"], 2, "data.order"),
-    (["train"], 2, "coord_soft_ce_w1.enabled"),
+    (["train"], 2, "train -c configs/memorise.yaml data.annotations=instances.json"),
+    (["train", "data.annotations=b.json"], 2, "train -c configs/dlora/sft_base.yaml model.path=CHECKPOINT data.annota"),
+    (["train", "data.anotations=b.json"], 2, "did you mean annotations?"),
     (["run.sead=3"], 2, "did you mean seed?"),
     (["compare", "nowhere.yaml", "--base", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
     (["evaluate", "a", "--out", ".", SOFT], 2, "exists already"),
@@ -213,12 +215,3 @@ def test_version_and_shell_completion_are_those_of_the_program(run):
     code, _, out = run("--version")
     assert code in (0, None) and re.fullmatch(r"coord-trainer \d+\.\d+\.\d+\n", out)
     assert "--install-completion" in run("--help")[2]
-
-
-def test_training_without_a_configuration_offers_one(run, tmp_path):
-    code, _, out = run("train", SOFT, "data.annotations=nowhere.json", "evaluation.images=train")
-    assert code == 2 and "-c configs/memorise.yaml" in out
-    (tmp_path / "own.yaml").write_text("custom: {coord_soft_ce_w1: {enabled: true}}")
-    assert (
-        "memorise" not in run("train", "-c", "own.yaml", "data.annotations=nowhere.json", "evaluation.images=train")[2]
-    )

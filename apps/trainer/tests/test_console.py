@@ -2,10 +2,12 @@
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from coord_trainer import console
+from coord_detect import console
+from coord_trainer.console import refuse_loose_tasks
 
 
 class Store(dict):
@@ -40,7 +42,7 @@ def test_ranks_that_hold_something_else_or_failed_are_named_on_the_first_rank(mo
 
     store = Store({"block.1": b"done"})
     monkeypatch.setattr(console, "_store", lambda: store)
-    monkeypatch.setattr(console.socket, "gethostname", lambda: "node-b")
+    monkeypatch.setattr(console.os, "uname", lambda: SimpleNamespace(nodename="node-b"))
     monkeypatch.setattr(console, "_wait", lambda store, key: None)
 
     def as_rank(number, of, runs=0):
@@ -70,12 +72,12 @@ def test_tasks_of_slurm_without_torchrun_are_refused(monkeypatch):
 
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
     monkeypatch.setenv("RANK", "0")
-    console.refuse_loose_tasks()
+    refuse_loose_tasks()
     monkeypatch.delenv("RANK")
     with pytest.raises(InputError, match=r"srun started 8 tasks without torchrun, .*--ntasks-per-node=1"):
-        console.refuse_loose_tasks()
+        refuse_loose_tasks()
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
-    console.refuse_loose_tasks()
+    refuse_loose_tasks()
 
 
 def test_single_process_waits_for_nobody(monkeypatch):

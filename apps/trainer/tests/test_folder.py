@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from tiny_run import HELPERS
 
 from coord_codec import InputError, RunError
-from coord_trainer.checkpoints import (
+from coord_detect.model.checkpoints import (
     COMPLETE,
     fault_of,
     find_checkpoint,

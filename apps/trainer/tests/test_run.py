@@ -9,10 +9,10 @@ from PIL import Image
 from tiny_run import TINY, read_lines, tiny_config
 
 from coord_codec import InputError
+from coord_detect.model.card import read_card
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.folder import write_config
-from coord_trainer.model.card import read_card
 from coord_trainer.model.tiny import base_checkpoint
 
 pytest.importorskip("swift")

@@ -9,7 +9,7 @@ from coord_adapter import CoordOffsetConfig, IdRange
 def test_config_is_off_by_default():
     config = CoordOffsetConfig()
     assert config.model_dump() == {
-        "enabled": False, "ids": None, "tie_head": True, "embed_lr": None, "head_lr": None,
+        "enabled": False, "ids": None, "allow_wildcard": False, "tie_head": True, "embed_lr": None, "head_lr": None,
         "weight_decay": 0.0, "dtype": "auto",
     }  # fmt: skip
 

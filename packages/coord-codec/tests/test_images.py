@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coord_codec import images
-from coord_codec.images import ImageError, decode_image, image_facts
+from coord_codec.images import FOURTH_BAND, ImageError, decode_image, facts_and_image, image_facts
 
 Image = pytest.importorskip("PIL.Image")
 RAMP = np.arange(256, dtype=np.uint8).reshape(8, 32)
@@ -207,3 +207,65 @@ def test_jpeg_header_is_what_pillow_says_also_when_cut_off(tmp_path, monkeypatch
 def test_plain_jpeg_is_told_without_pillow(tmp_path):
     Image.new("RGB", (37, 21)).save(tmp_path / "a.jpg")
     assert images._plain_jpeg_size(tmp_path / "a.jpg") == (37, 21)
+
+
+def tiff(data, *directories):
+    """Return a little-endian TIFF of directories `{tag: values}`, whose tag 273 gives places in the data."""
+    content, link = bytearray(b"II*\0" + bytes(4) + data), 4
+    for tags in directories:
+        rows = b""
+        for tag, values in sorted(tags.items()):
+            stated = [value + 8 for value in values] if tag == 273 else values
+            packed = struct.pack(f"<{len(stated)}I", *stated)
+            if len(stated) > 1:
+                packed, place = struct.pack("<I", len(content)), packed
+                content += place
+            rows += struct.pack("<HHI", tag, 4, len(stated)) + packed
+        content[link : link + 4] = struct.pack("<I", len(content))
+        content += struct.pack("<H", len(tags)) + rows
+        link = len(content)
+        content += bytes(4)
+    return bytes(content)
+
+
+def tags_of(photometric=2, bits=(8, 8, 8), planar=1, places=(0,), counts=(24,), **more):
+    tags = {256: [4], 257: [2], 258: bits, 259: [1], 262: [photometric], 273: places, 277: [len(bits)], 278: [2]}
+    return tags | {279: counts, 284: [planar]} | {int(tag[1:]): values for tag, values in more.items()}
+
+
+COLOURS = (1000, 30000, 60000)
+PLANES = b"".join(struct.pack("<8H", *[value] * 8) for value in COLOURS)
+BANDS = bytes([30, 90, 200, 60, 30, 90, 200, 220] * 4)
+FILES = {
+    "16 bits by plane": (
+        tiff(PLANES, tags_of(bits=(16,) * 3, planar=2, places=(0, 16, 32), counts=(16,) * 3)),
+        (3, 117, 234),
+    ),
+    "16 bits by pixel": (tiff(struct.pack("<24H", *COLOURS * 8), tags_of(bits=(16,) * 3, counts=(48,))), (3, 117, 234)),
+    "infrared": (tiff(BANDS, tags_of(bits=(8,) * 4, counts=(32,), t338=(2,), t33550=(1, 1, 0))), (30, 90, 200)),
+    "transparency": (
+        tiff(bytes([30, 90, 200, 0] * 8), tags_of(bits=(8,) * 4, counts=(32,), t338=(2,), t33550=(1, 1, 0))),
+        (255, 255, 255),
+    ),
+    "a mask of GDAL": (tiff(BANDS[:24], tags_of(), {**tags_of(4, (1,), counts=(2,)), 254: [4]}), (30, 90, 200)),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_tiff_of_remote_sensing_has_its_colours(tmp_path, case):
+    content, colour = FILES[case]
+    (tmp_path / "a.tif").write_bytes(content)
+    facts, image = facts_and_image(content)
+    for decoded in (image, decode_image(content), decode_image(tmp_path / "a.tif")):
+        assert decoded.size == (4, 2) == facts.size and decoded.getpixel((0, 0)) == colour
+    assert (images.DEEP in facts.notes, facts.value_range) == ("16" in case, (768, 60159) if "16" in case else None)
+    assert (FOURTH_BAND in facts.notes) == (case in ("infrared", "transparency"))
+
+
+def test_values_of_12_bits_in_a_png_of_16_are_told(tmp_path):
+    values = np.full((2, 4, 3), 4095, ">u2")
+    rows = b"".join(b"\0" + row.tobytes() for row in values)
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", 4, 2, 16, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    parts = [struct.pack(">I", len(data)) + k + data + struct.pack(">I", zlib.crc32(k + data)) for k, data in chunks]
+    facts, _ = facts_and_image(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    assert images.DEEP in facts.notes and facts.value_range == (15 * 256, 4095)

@@ -92,6 +92,31 @@ def test_only_what_has_changed_is_copied_again(memory, contents, caplog):
     assert (folder / "2.png").read_bytes() == contents["images/3.png"]
 
 
+@pytest.mark.parametrize("kind", ["memory", "web"])
+def test_copy_has_the_files_that_are_there_now_and_each_is_copied_once(kind, request, contents, local, caplog):
+    """The server has no ETag, and its listing escapes the names."""
+    if kind == "web":
+        pytest.importorskip("aiohttp", reason="needs the extra coord-data[remote]")
+    address, system = request.getfixturevalue(kind), fsspec.filesystem("memory")
+    odd = ("two words.png", "a#1.png", "sub folder/50%.png")
+    for name in odd:
+        system.pipe(f"/bucket/images/{name}", contents["images/0.png"])
+        (local / "images" / name).parent.mkdir(exist_ok=True)
+        (local / "images" / name).write_bytes(contents["images/0.png"])
+    caplog.set_level("INFO", "coord_data")
+    folder = local_path(f"{address}/images")
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.png")}
+    assert names == {f"{n}.png" for n in range(4)} | {*odd} and "7 files copied" in caplog.text
+    caplog.clear()
+    assert local_path(f"{address}/images") == folder and caplog.text == ""
+    system.rm("/bucket/images/2.png")
+    (local / "images" / "2.png").unlink()
+    assert local_path(f"{address}/images") == folder and "1 file no longer there" in caplog.text
+    assert not (folder / "2.png").exists() and (folder / "1.png").is_file() and "copied" not in caplog.text
+    system.rm("/bucket", recursive=True)
+    system.pipe("/bucket/a.jsonl", b"")  # for the fixture's end
+
+
 @pytest.mark.parametrize("address", ["memory://none/at-all", "nosuch://a/b", "http://127.0.0.1:9/a.json"])
 def test_address_without_anything_is_refused_in_a_sentence(address):
     with pytest.raises(InputError, match=address):

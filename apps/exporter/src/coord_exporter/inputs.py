@@ -38,15 +38,29 @@ def find_folder(name: str | Path) -> Path:
 def find_adapter(name: str | Path) -> tuple[Path, str | None]:
     """Return an adapter's folder; for a run folder its best checkpoint by AP, else the last complete one.
 
+    PEFT saves the adapter `default` into the folder itself, and each other one into a folder of its name inside.
+
     Returns:
-        The folder, and for a run folder a sentence that states the choice and its reason, else None.
+        The folder, and a sentence where there was a choice: which was taken, and why or what was not; else None.
 
     Raises:
-        InputError: for a run folder without a complete checkpoint, and for a whole model
+        InputError: for a run folder without a complete checkpoint, for several named adapters, and for a whole model
     """
     folder = find_folder(name)
     if (folder / "config.json").exists() and not (folder / "adapter_config.json").exists():
         raise InputError(f"{folder}: a whole model, which needs no merge, not an adapter")
+    named = sorted(
+        file.parent for file in folder.glob("*/adapter_config.json") if not _STEPS.fullmatch(file.parent.name)
+    )
+    if named:
+        others = ", ".join(map(str, named))
+        if (folder / "adapter_config.json").exists():
+            return folder, f"{folder}: its own adapter is taken, and not {others}: name a folder to take that one"
+        if len(named) > 1:
+            raise InputError(f"{folder}: several adapters, {others}: name one of them")
+        return named[
+            0
+        ], f"{folder}: no adapter itself; {named[0]} is taken, the only one that PEFT saved inside by a name"
     places = [folder / "checkpoints", folder]
     if (folder / "adapter_config.json").exists() or not any(any(parent.glob("checkpoint-*")) for parent in places):
         return folder, None

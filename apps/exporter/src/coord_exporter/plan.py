@@ -12,7 +12,7 @@ from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules, renamed_modules
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo
-from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
+from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of, same_values
 from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep, same_changes
 from coord_exporter.vocabulary import DTYPES, Tables, find_tables
 
@@ -80,6 +80,7 @@ def plan_merge(
     steps = adapter_steps(base, adapter, tables)
     if keep_lora:
         steps = {name: steps[name] for name in (tables.embed, tables.head) if name in steps}
+    steps, notes = _without_nothing(adapter, steps, sources)
     recipes = {
         name: replace(copy_of(tensor), source=sources.get(name, tensor), steps=tuple(steps.get(name, ())))
         for name, tensor in base.tensors.items()
@@ -89,7 +90,7 @@ def plan_merge(
         recipes[tables.head] = replace(recipes[tables.head], name=stored_head)
 
     changed = [name for name, recipe in recipes.items() if recipe != _copy_in(base, name)]
-    if not changed:
+    if not changed and not notes:
         hint = "; without offsets it can be served beside it as it is" if keep_lora else ""
         raise InputError(f"{adapter.file.path}: the adapter changes nothing in {base.folder}{hint}")
     for name in changed:
@@ -97,7 +98,24 @@ def plan_merge(
             raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {found}")
     names = tuple(recipes[name].name for name in changed)
     stored = {recipe.name: _in_dtype(recipe, dtype) for recipe in recipes.values()}
-    return MergePlan(stored, tied, tables.tied, names, _lost_biases(base, adapter))
+    return MergePlan(stored, tied, tables.tied, names, (*_lost_biases(base, adapter), *notes))
+
+
+def _without_nothing(
+    adapter: Adapter, steps: dict[str, list[Step]], sources: dict[str, TensorInfo]
+) -> tuple[dict[str, list[Step]], tuple[str, ...]]:
+    """Return the steps that change values, and a note on tensors of which none is left."""
+    kept = {name: [step for step in found if not step.is_nothing] for name, found in steps.items()}
+    nothing = sorted(name for name in kept if not kept[name] and name not in sources)
+    if not nothing:
+        return kept, ()
+    if len(nothing) == len(steps.keys() | sources.keys()):
+        what = "the adapter changes nothing: all its B factors and offsets are 0"
+    else:
+        what = (
+            f"{len(nothing)} of {len(steps)} adapted tensors do not change, the first {nothing[0]}: what is added is 0"
+        )
+    return kept, (f"{adapter.file.path}: {what}; was it trained, and saved after training?",)
 
 
 def _copy_in(base: StoredCheckpoint, name: str) -> Recipe | None:
@@ -204,9 +222,12 @@ def _stays_tied(
     embed = recipes[tables.embed]
     shared = base.tensors[tables.embed]
     head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
-    equal = replace(head, name=embed.name, steps=embed.steps) == embed and same_changes(embed.steps, head.steps)
+    alike = replace(head, name=embed.name, steps=embed.steps, source=embed.source) == embed
+    # With `ensure_weight_tying` PEFT stores a saved table twice.
+    same_source = head.source == embed.source or same_values(head.source, embed.source)
+    equal = alike and same_source and same_changes(embed.steps, head.steps)
     if equal:
-        head = replace(head, steps=embed.steps)
+        head = replace(head, steps=embed.steps, source=embed.source)
     if name in base.tensors and equal and not head.steps and head.source == shared:
         return True  # stored twice and unchanged
     if name in base.tensors or not equal:

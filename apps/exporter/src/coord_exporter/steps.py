@@ -42,6 +42,11 @@ class LoraStep(Step):
     magnitude: TensorInfo | None = None
     transposed: bool = False
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether a factor is all 0; DoRA rescales even then."""
+        return self.magnitude is None and not (read_float(self.b).any() and read_float(self.a).any())
+
     def open(self) -> RowFunction:
         """Load the factors."""
         import torch
@@ -101,6 +106,11 @@ class ExpertStep(Step):
         """Return 1, since the product of one expert does not depend on the others."""
         return 1
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether a factor is all 0."""
+        return not (read_float(self.b).any() and read_float(self.a).any())
+
     def open(self) -> RowFunction:
         """Load the factors."""
         import torch
@@ -122,6 +132,11 @@ class BiasStep(Step):
     bias: TensorInfo
     scale: float
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the vector is all 0."""
+        return not read_float(self.bias).any()
+
     def open(self) -> RowFunction:
         """Load the vector."""
         bias = read_float(self.bias)
@@ -142,6 +157,11 @@ class RowsStep(Step):
     table: TensorInfo | torch.Tensor
     added: bool = False
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether rows of 0 are added."""
+        return self.added and not self._read().any()
+
     def touches(self, lo: int, hi: int) -> bool:
         """Return whether an id lies in lo..hi-1."""
         at = bisect_left(self._sorted, lo)
@@ -155,7 +175,7 @@ class RowsStep(Step):
         """Load the table."""
         import torch
 
-        table = read_float(self.table) if isinstance(self.table, TensorInfo) else self.table
+        table = self._read()
         ids = torch.tensor(self.ids)
 
         def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
@@ -165,3 +185,6 @@ class RowsStep(Step):
             return rows
 
         return change
+
+    def _read(self) -> torch.Tensor:
+        return read_float(self.table) if isinstance(self.table, TensorInfo) else self.table

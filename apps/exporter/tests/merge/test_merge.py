@@ -1,6 +1,7 @@
 """The merged tensors, bit by bit, against PEFT's own merge with the offsets written in by hand."""
 
 import json
+import shutil
 
 import peft
 import pytest
@@ -320,6 +321,53 @@ def test_lora_that_peft_ties_keeps_the_tie(bases, tmp_path):
     merged, before = read_all(tmp_path / "out"), read_all(bases(True, "float32"))
     assert not report.untied and HEAD not in merged
     assert torch.allclose(merged[EMBED], before[EMBED] + delta, atol=1e-6)
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_saved_tables_keep_the_tie_where_they_are_equal(bases, tmp_path, equal):
+    """With `ensure_weight_tying` PEFT stores both."""
+    base = bases(True, "float32")
+    make_adapter(
+        tmp_path / "adapter", base, None, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]
+    )
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    saved = read_all(tmp_path / "adapter")
+    embed, head = (next(n for n in saved if n.endswith(f"{end}.weight")) for end in ("embed_tokens", "lm_head"))
+    saved[head] = saved[embed].clone() + (0 if equal else 1)
+    save_file(saved, file, {"format": "pt"})
+    report = merge(base, tmp_path / "adapter", tmp_path / "out", quiet=True, verify=False)
+    merged = read_all(tmp_path / "out")
+    assert report.untied is not equal and (HEAD in merged) is not equal
+    assert torch.equal(merged[EMBED], saved[embed])
+
+
+@pytest.mark.parametrize("what", ["all", "a layer", "offsets"])
+def test_merge_says_what_changes_nothing(bases, tmp_path, what):
+    base = bases(True, "float32")
+    make_adapter(tmp_path / "adapter", base, "separate" if what == "offsets" else None)
+    saved = read_all(tmp_path / "adapter")
+    zero = {"all": ".lora_B.weight", "a layer": "layers.0.self_attn.q_proj.lora_B.weight", "offsets": "_offset"}[what]
+    saved = {name: tensor * 0 if name.endswith(zero) else tensor for name, tensor in saved.items()}
+    save_file(saved, tmp_path / "adapter" / "adapter_model.safetensors", {"format": "pt"})
+    report = merge(base, tmp_path / "adapter", tmp_path / "out", quiet=True)
+    before, after = read_all(base), read_all(tmp_path / "out")
+    assert report.changed == sum(not torch.equal(before[name], after[name]) for name in before)
+    assert before.keys() == after.keys() and not report.untied
+    said = "changes nothing" if what == "all" else "adapted tensors do not change"
+    assert [warning for warning in report.warnings if said in warning]
+
+
+def test_adapters_in_folders_of_their_names_are_named(bases, tmp_path):
+    base = bases(True, "float32")
+    make_adapter(tmp_path / "two", base, None)
+    shutil.copytree(tmp_path / "two", tmp_path / "two" / "second")
+    shutil.copytree(tmp_path / "two" / "second", tmp_path / "named" / "sft")
+    for name, told in (("two", "two/second"), ("named", "named/sft")):
+        report = merge(base, tmp_path / name, tmp_path / f"out-{name}", quiet=True, verify=False)
+        assert report.changed and [w for w in report.warnings if f"{tmp_path / told}" in w]
+    shutil.copytree(tmp_path / "named" / "sft", tmp_path / "named" / "dpo")
+    with pytest.raises(InputError, match=r"named/dpo.*named/sft: name one"):
+        merge(base, tmp_path / "named", tmp_path / "out", quiet=True)
 
 
 def test_adapters_merged_one_after_the_other_add_up(bases, tmp_path):

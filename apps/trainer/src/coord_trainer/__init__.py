@@ -27,26 +27,17 @@ __all__ = [
 
 # Imported at the first use of a name: swift alone takes many seconds, and a configuration does not need it.
 _MODULES = {
-    "CoordGrammar": "answers.grammar.markers",
-    "Detector": "answers.detect.detector",
-    "RunConfig": "config.run_config",
-    "FAMILIES": "families.registry",
-    "Family": "families.family",
-    "ForcedTokens": "answers.speed.forced",
-    "Look": "views.view",
-    "View": "views.view",
-    "apply_coord_template_adapter": "swift.template",
-    "load_run_config": "config.run_config",
-    "register_family": "families.registry",
-    "register_view": "views.registry",
-    "train": "api",
-    "train_and_score": "run",
+    "RunConfig": "coord_trainer.config.run_config",
+    "apply_coord_template_adapter": "coord_trainer.swift.template",
+    "load_run_config": "coord_trainer.config.run_config",
+    "train": "coord_trainer.api",
+    "train_and_score": "coord_trainer.run",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("coord-trainer")
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES.get(name, "coord_detect")), name)

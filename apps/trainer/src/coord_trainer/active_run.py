@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from coord_detect.console import is_first, say
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import is_first, say
 from coord_trainer.folder import (
     Manifest,
     check_same_data,

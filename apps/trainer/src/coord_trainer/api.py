@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import InputError
-from coord_trainer.answers.guesses import refuse_arguments
-from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config
-from coord_trainer.environment import set_environment
+from coord_detect.answers.guesses import refuse_arguments
+from coord_detect.environment import set_environment
+from coord_detect.settings.load import flat_settings
+from coord_trainer.config.run_config import RunConfig, load_run_config
 
 if TYPE_CHECKING:
     from coord_trainer.run import Result
@@ -35,7 +36,7 @@ def train(config: str | Path | RunConfig | None = None, **sections: Any) -> Resu
     Example:
         >>> train("configs/memorise.yaml", data={"annotations": "a.json"}, traning={})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        TypeError: train() has no argument 'traning'; its sections are run, model, data, custom, ...
+        TypeError: train() has no argument 'traning'; its sections are model, data, custom, ...
     """
     known = RunConfig.model_fields
     refuse_arguments("train()", [name for name in sections if name not in known], ", ".join(known))

@@ -1,55 +1,20 @@
-"""Console output and ranks: our lines go to stdout, other libraries' output to a file."""
+"""A file for the output of swift, and the ranks of a training: how they are started, and how they end."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from datetime import timedelta
-from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
-
-from tqdm import tqdm
 
 from coord_codec import InputError
+from coord_detect.console import is_first, rank, saying_to
 
-_original_stdout: list[TextIO] = []
 _LOGGERS = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
-
-
-def say(line: str) -> None:
-    """Print a line above a running progress bar, on the first rank only."""
-    if is_first():
-        # While swift_log redirects stdout, our own lines still go to the original one.
-        out = _original_stdout[-1] if _original_stdout else sys.stdout
-        encoding = getattr(out, "encoding", None) or "utf-8"  # which may be unable to encode a file name
-        tqdm.write(line.encode(encoding, "backslashreplace").decode(encoding), file=out)
-        out.flush()
-
-
-@cache
-def say_once(line: str) -> None:
-    """Print a line once in a process."""
-    say(line)
-
-
-class _Said(logging.Handler):
-    """Prints what `coord_data` logs in the same way as our own lines."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
-
-
-_data_log = logging.getLogger("coord_data")
-_data_log.handlers[:] = [_Said()]
-_data_log.setLevel(logging.INFO)
-_data_log.propagate = False
 
 
 @contextmanager
@@ -76,32 +41,15 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
             logging.getLogger("swift").setLevel(logging.INFO)
             logging.captureWarnings(True)
 
-        _original_stdout.append(out)
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), saying_to(out):
                 take_over()
                 yield take_over
         finally:
-            _original_stdout.pop()
             logging.captureWarnings(False)
             for logger, handlers in zip(loggers, before, strict=True):
                 logger.handlers[:] = handlers
             handler.close()
-
-
-_turns: dict[str, int] = {}
-_TIMEOUT = timedelta(days=7)
-"""Preparing data may take hours; a failure of the first rank ends the wait at once."""
-
-
-def rank() -> int:
-    """Return the number of this process; 0 if there is only one."""
-    return int(os.environ.get("RANK", "0"))
-
-
-def world_size() -> int:
-    """Return the number of processes that train together."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def refuse_loose_tasks() -> None:
@@ -123,122 +71,6 @@ def set_single_rank_environment() -> None:
         port = free.getsockname()[1]
     variables = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in variables.items()})
-
-
-def is_first() -> bool:
-    """Return whether this process writes files and prints."""
-    return rank() == 0
-
-
-@contextmanager
-def first_rank_first(block: str) -> Iterator[None]:
-    """Run a block on the first rank, and then on the others; they exit if the first one fails.
-
-    Raises:
-        SystemExit: on the other ranks, if the first one failed; the first one reports the reason.
-    """
-    if world_size() == 1:
-        yield
-        return
-    store = _store()
-    _turns[block] = _turns.get(block, 0) + 1  # the same on every rank, so that each use has its own key
-    key = f"{block}.{_turns[block]}"
-    if not is_first():
-        _wait(store, key)
-        try:
-            yield
-        except BaseException as error:
-            fault = [socket.gethostname(), {}, str(error) or type(error).__name__]
-            store.set(f"{_held_key()}.{rank()}", json.dumps(fault))  # what the comparison that follows would read
-            raise
-        return
-    try:
-        yield
-    except BaseException:
-        store.set(key, "failed")
-        raise
-    store.set(key, "done")
-
-
-_LISTED = 3
-
-
-def _held_key() -> str:
-    """Return the key of the next comparison; each run of a process has its own."""
-    return f"held.{_turns.get('held', 0) + 1}"
-
-
-def refuse_differences(held: Mapping[str, Any]) -> None:
-    """Compare what every rank holds, such as digests of its data, with what the first one does.
-
-    On several machines the files of one may differ from those of another. The first rank waits for all; the others
-    exit if one of them differs or has failed.
-
-    Args:
-        held: what each rank must have alike, by name
-
-    Raises:
-        InputError: on the first rank, with the ranks that hold something else or have failed.
-        SystemExit: on the other ranks.
-    """
-    if world_size() == 1:
-        return
-    store, key = _store(), _held_key()
-    _turns["held"] = _turns.get("held", 0) + 1
-    mine = json.loads(json.dumps(held))
-    if not is_first():
-        store.set(f"{key}.{rank()}", json.dumps([socket.gethostname(), mine, ""]))
-        _wait(store, key)
-        return
-    faults = []
-    for number in range(1, world_size()):
-        store.wait([f"{key}.{number}"], _TIMEOUT)
-        host, other, error = json.loads(store.get(f"{key}.{number}"))
-        if error:
-            faults.append(f"rank {number} on {host} failed: {error}")
-            continue
-        for name, value in mine.items():
-            if other.get(name) != value:
-                faults.append(f"rank {number} on {host} has another {name}: {other.get(name)}, the first rank {value}")
-    store.set(key, "failed" if faults else "done")
-    if faults:
-        raise InputError(
-            f"the ranks do not hold the same: {'; '.join(faults[:_LISTED])}"
-            f"{f'; and {len(faults) - _LISTED} more' if len(faults) > _LISTED else ''}. Give every machine the same "
-            "files and settings, on a shared disk for example"
-        )
-
-
-def all_ranks_done(block: str) -> None:
-    """Make the first rank wait until every rank has reached this call; the others continue at once."""
-    if world_size() == 1:
-        return
-    _turns[f"{block} done"] = turn = _turns.get(f"{block} done", 0) + 1  # each call has keys of its own
-    if not is_first():
-        _store().set(f"{block}.{turn}.rank.{rank()}", "done")
-        return
-    for number in range(1, world_size()):
-        _wait(_store(), f"{block}.{turn}.rank.{number}")
-
-
-def _wait(store, key: str) -> None:
-    from torch.distributed import DistError
-
-    try:
-        store.wait([key], _TIMEOUT)
-        done = store.get(key) == b"done"
-    except DistError:  # the first rank, which holds the store, has ended
-        done = False
-    if not done:
-        raise SystemExit(1)
-
-
-@cache
-def _store():
-    from torch.distributed import PrefixStore, rendezvous
-
-    store, _, _ = next(iter(rendezvous("env://")))
-    return PrefixStore("coord_trainer", store)
 
 
 def leave_process_group() -> None:

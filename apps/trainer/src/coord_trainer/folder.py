@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,12 @@ from coord_codec import InputError, RunError
 from coord_codec.commands.plugins import plugin_digests
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
-from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
-from coord_trainer.config.run_config import RunConfig, changed_settings, flat_settings, read_yaml
-from coord_trainer.console import is_first, rank, say, world_size
-from coord_trainer.model.card import installed_version
+from coord_detect.console import is_first, rank, say, world_size
+from coord_detect.model.card import installed_version
+from coord_detect.model.checkpoints import fault_of, newest_complete, steps_of
+from coord_detect.settings.decoding import Decoding
+from coord_detect.settings.load import changed_settings, flat_settings, read_yaml
+from coord_trainer.config.run_config import RunConfig
 
 _FULL_BYTES = 1 << 20
 _LOCK = ".lock"
@@ -321,3 +323,10 @@ def cut_metrics(path: Path, step: int) -> int:
     if len(kept) < len(lines):
         write_text(path, "".join(kept))
     return len(lines) - len(kept)
+
+
+def prediction_files(decodings: Sequence[Decoding], run: Path) -> list[tuple[Decoding, Path]]:
+    """Return a run's decodings with their predictions.jsonl; that of the first is in the run folder itself."""
+    first, *others = decodings
+    further = [(decoding, run / "decodings" / decoding.name / "predictions.jsonl") for decoding in others]
+    return [(first, run / "predictions.jsonl"), *further]

@@ -13,16 +13,17 @@ from torch import nn
 
 from coord_adapter import offset_parameters
 from coord_codec.counts import counted
+from coord_detect.console import say, world_size
 from coord_losses import CoordObjective
-from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.without_effect import settings_without_effect
-from coord_trainer.console import say, swift_log, world_size
+from coord_trainer.console import swift_log
 from coord_trainer.data.load import load_training
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.shapes import make_shapes
-from coord_trainer.model.checkpoint import count_parameters
+from coord_trainer.model.model_path import check_model_path
+from coord_trainer.model.parameters import count_parameters
 from coord_trainer.model.tiny import tiny_without_weights
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
 from coord_trainer.training_stage import report_length

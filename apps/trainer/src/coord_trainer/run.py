@@ -14,24 +14,25 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.pages import fragment, notes
 from coord_data.finding import write_findings
+from coord_detect.console import first_rank_first, is_first, refuse_differences, say, world_size
+from coord_detect.views.registry import check_views
+from coord_detect.views.view import Question
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
 from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.score import report_on
-from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.without_effect import settings_without_effect
-from coord_trainer.console import first_rank_first, is_first, refuse_differences, refuse_loose_tasks, say, world_size
+from coord_trainer.console import refuse_loose_tasks
 from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.inspection.report import check_before_training, explain_unusable
+from coord_trainer.model.model_path import check_model_path
 from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.requirements import refuse_other_versions
 from coord_trainer.training_stage import train_model
-from coord_trainer.views.registry import check_views
-from coord_trainer.views.view import Question
 
 if TYPE_CHECKING:
-    from coord_trainer.answers.detect.detector import Detector
+    from coord_detect.detection.detector import Detector
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Result:
     @property
     def detector(self) -> Detector:
         """The detector of the checkpoint, loaded from disk."""
-        from coord_trainer.answers.detect.detector import Detector
+        from coord_detect.detection.detector import Detector
 
         return Detector(self.checkpoint)
 

@@ -11,15 +11,15 @@ from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_codec.files import read_json_lines
 from coord_data.reading.image_set import ImageSet
+from coord_detect.console import say, world_size
+from coord_detect.model.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
+from coord_detect.model.prompt import refuse_placeholders
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
-from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
-from coord_trainer.model.checkpoint import count_parameters
-from coord_trainer.model.prompt import refuse_placeholders
+from coord_trainer.model.parameters import count_parameters
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
 from coord_trainer.training.callbacks import EachEpoch, IntervalsOfNow, MetricsFile, TrainingProgress
 from coord_trainer.training.faults import explain_worker_failure

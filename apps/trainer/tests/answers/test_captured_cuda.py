@@ -12,10 +12,10 @@ def test_captured_answers_equal_those_of_generate(grammar, tiny_model, monkeypat
     from PIL import Image
     from tiny_run import tiny_config
 
-    from coord_trainer.answers import generate
-    from coord_trainer.answers.speed import of_checkpoint
-    from coord_trainer.config.decoding import Decoding
-    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_detect.answers import generate
+    from coord_detect.model.checkpoint import open_checkpoint
+    from coord_detect.settings.decoding import Decoding
+    from coord_detect.speed import of_checkpoint
 
     checkpoint = open_checkpoint(tiny_model, tiny_config())
     checkpoint.model.to("cuda")

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from coord_trainer.answers.answering_model import AnsweringModel
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.resumable_file import begin
+from coord_detect.model.checkpoint import LoadedCheckpoint
 from coord_trainer.answers.decodings import depends_on
-from coord_trainer.answers.resumable_file import begin
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.checkpoint import LoadedCheckpoint
 
 WORDS = {
     "model.dtype=bfloat16": "dtype",

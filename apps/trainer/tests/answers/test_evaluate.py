@@ -6,8 +6,9 @@ import pytest
 from coco_document import IMAGE, coco_document
 from PIL import Image
 
-from coord_trainer.answers import local, score
-from coord_trainer.answers.resumable_file import unfinished
+from coord_detect.answers import local
+from coord_detect.answers.resumable_file import unfinished
+from coord_trainer.answers import score
 
 WORDS = ("data.markers=obj", "data.shapes.train=2", "data.shapes.heldout=3", "evaluation.max_new_tokens=8")
 

@@ -10,9 +10,9 @@ from tiny_run import tiny_config
 from coord_codec import encode_target
 from coord_data.reading.image_set import load_annotated
 from coord_data.reading.rules import ReadingRules
-from coord_trainer.answers.records import prediction_records, sources_of
+from coord_detect.answers.records import prediction_records, sources_of
+from coord_detect.settings.decoding import Decoding
 from coord_trainer.answers.score import score_decoding, score_predictions
-from coord_trainer.config.decoding import Decoding
 
 
 @pytest.mark.parametrize("limit", [None, 3])

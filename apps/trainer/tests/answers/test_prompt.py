@@ -5,8 +5,8 @@ import json
 import pytest
 
 from coord_codec import InputError
+from coord_detect.model.prompt import check_prompt, prompt_text, read_chat_template
 from coord_trainer.config.sections import TinyModelConfig
-from coord_trainer.model.prompt import check_prompt, prompt_text, read_chat_template
 from coord_trainer.model.tiny import build_processor, train_tokenizer
 
 PROMPT = "find all"

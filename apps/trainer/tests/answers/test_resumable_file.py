@@ -6,7 +6,7 @@ import resource
 import pytest
 
 from coord_codec import RunError
-from coord_trainer.answers.resumable_file import RecordFile, begin, discard
+from coord_detect.answers.resumable_file import RecordFile, begin, discard
 from coord_trainer.folder import explain_full_disk
 
 

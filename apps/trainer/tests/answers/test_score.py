@@ -5,9 +5,9 @@ import json
 import pytest
 
 from coord_codec import Instance, encode_target
+from coord_detect.answers.summary import summary
 from coord_eval import score
 from coord_trainer.answers.score import headline, run_sections
-from coord_trainer.answers.summary import summary
 
 MANIFEST = {
     "seed": 7,

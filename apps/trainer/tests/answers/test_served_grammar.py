@@ -9,10 +9,10 @@ import torch
 
 from coord_codec import GEOMETRIES, Instance, Object, encode_target
 from coord_codec.geometry.polygon import PolygonGeometry
+from coord_detect.grammar.markers import CoordGrammar
+from coord_detect.grammar.matched import MatchedGrammar
+from coord_detect.grammar.served import AnswerForm, ebnf_grammar, lark_grammar
 from coord_eval import parse_answer
-from coord_trainer.answers.grammar.markers import CoordGrammar
-from coord_trainer.answers.grammar.matched import MatchedGrammar
-from coord_trainer.answers.grammar.served import AnswerForm, ebnf_grammar, lark_grammar
 
 llguidance = pytest.importorskip("llguidance")
 NAMES = ("blue circle", 'the "big" square')

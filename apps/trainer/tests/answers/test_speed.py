@@ -9,14 +9,14 @@ from tiny_run import tiny_config
 from transformers import AutoTokenizer
 
 from coord_codec import CoordVocab, InputError, Instance, encode_target
-from coord_trainer.answers.generate import answer_images, prompt_inputs
-from coord_trainer.answers.speed import of_checkpoint
-from coord_trainer.answers.speed.decode import Rules, _Row, _Verifier
-from coord_trainer.answers.speed.forced import AnswerPlace, ForcedTokens
-from coord_trainer.answers.speed.of_checkpoint import check_speed
-from coord_trainer.answers.speed.passes import Passes
-from coord_trainer.config.decoding import Decoding
-from coord_trainer.model.checkpoint import open_checkpoint
+from coord_detect.answers.generate import answer_images, prompt_inputs
+from coord_detect.model.checkpoint import open_checkpoint
+from coord_detect.settings.decoding import Decoding
+from coord_detect.speed import of_checkpoint
+from coord_detect.speed.decode import Rules, _Row, _Verifier
+from coord_detect.speed.forced import AnswerPlace, ForcedTokens
+from coord_detect.speed.of_checkpoint import check_speed
+from coord_detect.speed.passes import Passes
 
 NAMES = {"red circle", "red square", "blue circle"}
 NUMBERS = ("coord_logprobs", "coord_expected", "coord_spread", "coord_quantiles", "coord_mass", "desc_logprobs")
@@ -61,7 +61,7 @@ def assert_equal(found, expected):
     ],
 )
 def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit, opened, images, monkeypatch):
-    monkeypatch.setattr("coord_trainer.answers.speed.cache._GROWTH", 2)
+    monkeypatch.setattr("coord_detect.speed.cache._GROWTH", 2)
     data = tiny_config(data={"markers": markers}).data
     asked = (data.model_copy(update={"max_objects": 3}), Decoding(grammar=grammar), limit)
     asked += (NAMES if grammar == "names" else None,)
@@ -100,7 +100,7 @@ def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened
     expected = answer_images(opened, *asked)
     shapes = set()
     monkeypatch.setattr(of_checkpoint, "has_fixed_shapes", lambda checkpoint: True)
-    monkeypatch.setattr("coord_trainer.answers.generate.has_fixed_shapes", lambda checkpoint: True)
+    monkeypatch.setattr("coord_detect.answers.generate.has_fixed_shapes", lambda checkpoint: True)
     fixed = replace(opened)  # whose passes none has used yet
     hook = opened.model.register_forward_pre_hook(
         lambda module, args, given: shapes.add(tuple(given["attention_mask"].shape)), with_kwargs=True

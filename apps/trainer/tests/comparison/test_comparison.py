@@ -11,11 +11,11 @@ import yaml
 from tiny_run import TINY
 
 from coord_codec import InputError
-from coord_trainer.checkpoints import mark_complete
+from coord_detect.model.checkpoints import mark_complete
+from coord_detect.settings.decoding import Decoding
 from coord_trainer.comparison import run as comparison
 from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs, read_seeds
 from coord_trainer.comparison.run import why_not_kept
-from coord_trainer.config.decoding import Decoding
 
 ROOT = Path(__file__).parents[4]
 PHASE1 = ROOT / "configs" / "phase1"

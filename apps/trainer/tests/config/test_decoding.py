@@ -3,8 +3,9 @@
 import pytest
 
 from coord_codec import InputError
-from coord_trainer.config.decoding import Decoding, prediction_files
+from coord_detect.settings.decoding import Decoding
 from coord_trainer.config.run_config import load_run_config
+from coord_trainer.folder import prediction_files
 
 BOXES = ("tokens", "median", "best_iou", "expectation")
 SOFT = "custom.coord_soft_ce_w1.enabled=true"

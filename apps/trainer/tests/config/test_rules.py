@@ -11,10 +11,10 @@ import pytest
 import coord_trainer
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
+from coord_detect.settings.rules import Rule, first_contradiction
 from coord_trainer.config.objective import CUSTOM_RULES
 from coord_trainer.config.reference import config_keys
 from coord_trainer.config.refused_arguments import OWNED_NAMES
-from coord_trainer.config.rules import Rule, first_contradiction
 from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import DATA_RULES, EVALUATION_RULES, RUN_RULES
 from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table

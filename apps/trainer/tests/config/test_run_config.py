@@ -207,7 +207,7 @@ def test_resolved_config_resolves_to_itself():
 
 
 def test_flash_attention_is_replaced_where_it_cannot_run(capsys, monkeypatch):
-    from coord_trainer.model import checkpoint
+    from coord_detect.model import checkpoint
 
     asked = resolve(model={"attention": "flash_attention_2", "dtype": "bfloat16"})
     monkeypatch.setattr(checkpoint, "find_spec", lambda name: None)

@@ -105,7 +105,7 @@ def test_offsets_of_the_specification_alone_train_by_cross_entropy(tmp_path):
 
 
 def test_check_model_path_refuses_a_folder_without_a_checkpoint(tmp_path):
-    from coord_trainer.checkpoints import check_model_path
+    from coord_trainer.model.model_path import check_model_path
 
     config = check_run_config({"custom": SOFT, "model": {"path": str(tmp_path)}}, "test")
     with pytest.raises(InputError, match=r"config\.json"):
@@ -119,7 +119,8 @@ def test_check_model_path_refuses_a_folder_without_a_checkpoint(tmp_path):
 
 
 def test_check_model_path_names_the_checkpoint_of_a_run_folder(tmp_path):
-    from coord_trainer.checkpoints import check_model_path, mark_complete
+    from coord_detect.model.checkpoints import mark_complete
+    from coord_trainer.model.model_path import check_model_path
 
     checkpoint = tmp_path / "checkpoints" / "checkpoint-7"
     checkpoint.mkdir(parents=True)

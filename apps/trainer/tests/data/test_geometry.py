@@ -7,16 +7,18 @@ import pytest
 import torch
 from PIL import Image
 
-from coord_codec import CoordVocab, Instance
-from coord_trainer.answers.summary import shape_line
+from coord_codec import CoordVocab, InputError, Instance
+from coord_detect.answers.summary import shape_line
+from coord_detect.model.card import read_card
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.batches import collate_samples
+from coord_trainer.data.load import load_data, load_scored
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.data.targets import TargetWriter
-from coord_trainer.model.card import make_card, read_card
+from coord_trainer.model.card import make_card
 
 VOCAB = CoordVocab(first_id=100)
 TRIANGLE = {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.1, 0.5]}
@@ -107,3 +109,28 @@ def test_line_of_shape_scores_names_the_ceiling():
         {"geometry": "polygon", "measure": "IoU", "AP": 0.5, "AP50": 0.8, "mean": 0.6, "ceiling": ceiling}
     )
     assert "AP 0.500 (ceiling 0.900)" in line and "3 outlines are simplified" in line
+
+
+@pytest.mark.parametrize(
+    ("geometry", "shapes", "refused"),
+    [
+        ("polygon", [None], True),
+        ("oriented", [None], True),
+        ("polygon", [None, TRIANGLE], False),
+        ("point", [None], False),
+    ],
+)
+def test_run_of_outlines_whose_annotations_have_boxes_alone_is_refused(tmp_path, geometry, shapes, refused):
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    objects = [
+        {"desc": "a", "bbox": [0.1, 0.2, 0.5, 0.6]} if s is None else {"desc": "a", "geometry": s} for s in shapes
+    ]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"image": "a.png", "objects": objects}) + "\n")
+    given = {"annotations": str(tmp_path / "a.jsonl"), "geometry": geometry}
+    settings = config(data=given, evaluation={"images": "train"})
+    for load in (load_data, load_scored):
+        if refused:
+            with pytest.raises(InputError, match=f"data.geometry is {geometry}, and the annotations have no shape but"):
+                load(settings, tmp_path)
+        else:
+            assert load(settings, tmp_path)

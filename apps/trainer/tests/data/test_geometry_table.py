@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, Instance, geometry_of, register_geometry
+from coord_detect.answers.objects import ImageDetections
+from coord_detect.grammar.markers import CoordGrammar
 from coord_eval.labelling.formats import EXPORTS
 from coord_eval.labelling.objects import DetectedObject
-from coord_trainer.answers.grammar.markers import CoordGrammar
-from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.data.augment import augment

@@ -1,17 +1,12 @@
-"""What the tests of `detect` share: `fakes` on the path, and a folder of four images."""
-
-import sys
-from pathlib import Path
+"""What the tests of `detect` share: a folder of four images."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
 def sources(tmp_path):
     from fakes import make_images
 
-    from coord_trainer.answers.detect.image_sources import find_sources
+    from coord_detect.detection.image_sources import find_sources
 
     return find_sources([str(make_images(tmp_path / "photos", a=(40, 20), b=(40, 20), c=(8, 8), d=(41, 20)))])

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 import pytest
 from fakes import BOX, TEXT, chat_reply, make_images, served
 
-from coord_trainer.answers.detect.command import answer_request
-from coord_trainer.answers.served.request import Request
+from coord_detect.detection.command import answer_request
+from coord_detect.served.request import Request
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.model.card import make_card
 

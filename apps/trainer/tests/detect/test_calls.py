@@ -10,8 +10,10 @@ from PIL import Image
 
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
+from coord_detect.model.card import read_card
+from coord_eval import score
 from coord_trainer import Detector
-from coord_trainer.model.card import make_card, read_card
+from coord_trainer.model.card import make_card
 
 SIZE = (40, 20)
 PIXELS = [BOX[0] * 40, BOX[1] * 20, BOX[2] * 40, BOX[3] * 20]
@@ -58,7 +60,7 @@ def test_result_has_arrays_labels_and_plain_values(found):
     assert [(row["desc"], row["class_id"]) for row in record["objects"]] == [("dog", 1), ("cat", 0)]
     results = found.to_coco(image_id=7)
     x1, y1, x2, y2 = PIXELS
-    assert [(row["image_id"], row["category_id"]) for row in results] == [(7, 1), (7, 0)]
+    assert [(row["image_id"], row["category_id"]) for row in results] == [(7, 2), (7, 1)]
     np.testing.assert_allclose(results[0]["bbox"], [x1, y1, x2 - x1, y2 - y1])
     assert [row["category_id"] for row in found.to_coco(categories={"cat": 17})] == [17]
 
@@ -105,6 +107,26 @@ def test_one_image_gives_one_result_and_several_give_a_sequence(photo):
         assert results.to_pandas().label.tolist() == ["cat"] * 3
         assert [row["image_id"] for row in results.to_coco()] == [1, 2, 3]
     assert [r.name for r in detector.predict(folder, progress=False)] == [str(folder / f"{n}.png") for n in "abc"]
+
+
+def test_results_score_as_they_stand_and_as_a_results_list(photo):
+    """The ids of the annotations are others than those of the detector: names count."""
+    folder = photo.parent
+    results = naming(*[["cat"]] * 3).predict(folder, progress=False)
+    x1, y1, x2, y2 = PIXELS
+    size = dict(zip(("width", "height"), SIZE, strict=True))
+    truth = {
+        "images": [{"id": 9 - n, "file_name": f"{name}.png", **size} for n, name in enumerate("abc")],
+        "categories": [{"id": 1, "name": "ant"}, {"id": 44, "name": "cat"}],
+        "annotations": [
+            {"id": n + 1, "image_id": 9 - n, "category_id": 44, "bbox": [x1, y1, x2 - x1, y2 - y1]} for n in range(3)
+        ],
+    }
+    rows = results.to_coco()
+    assert [row["file_name"] for row in rows] == ["a.png", "b.png", "c.png"]
+    assert {(row["category_id"], row["category_name"]) for row in rows} == {(1, "cat")}
+    for predictions in (results, rows, json.loads(json.dumps(rows))):
+        assert score(truth, predictions)["AP"] == pytest.approx(1)
 
 
 def test_images_are_answered_while_results_are_read(photo):

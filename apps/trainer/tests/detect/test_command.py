@@ -14,10 +14,10 @@ from coco_document import coco_document
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 from PIL import Image
 
-from coord_trainer.answers.detect.image_sources import find_sources
-from coord_trainer.answers.detect.outcome import report_answers
-from coord_trainer.answers.detect.session import answer_sources
-from coord_trainer.answers.served.request import Request
+from coord_detect.detection.image_sources import find_sources
+from coord_detect.detection.outcome import report_answers
+from coord_detect.detection.session import answer_sources
+from coord_detect.served.request import Request
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.model.card import make_card
 
@@ -144,7 +144,7 @@ def test_model_that_was_scored_on_its_training_images_alone_is_told_on_console_a
 
 
 def test_ids_are_those_of_the_annotations_or_numbers_and_the_same_in_every_file(tmp_path):
-    from coord_trainer.answers.detect.written import write_export
+    from coord_detect.detection.written import write_export
 
     finish(detector(), tmp_path, annotated(tmp_path / "data", "a", "b"), batch=2)
     assert [row["image_id"] for row in json.loads((tmp_path / "out" / "coco_results.json").read_text())] == [5, 6]
@@ -164,6 +164,14 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
     (record,) = finish(ready, tmp_path, (str(tmp_path / "photos"),)).records
     assert record["objects"] == [] and record["dropped"] == {"other_label": 1}
     assert "1 box with other labels than those of --label" in capsys.readouterr().out
+
+
+def test_unknown_names_are_told_with_the_nearest_whatever_their_case(tmp_path):
+    config = load_run_config(None, [], trains=False)
+    make_card(config, {}, None).model_copy(update={"names": ("can", "carton", "zip tie")}).write(tmp_path)
+    model = replace(detector(), folder=tmp_path, labels=frozenset({"Can", "can"}), only=frozenset({"Ziptie"}))
+    assert [told.rpartition(" ")[2] for told in model.unknown_names()] == ["'can'", "tie'"]
+    assert replace(model, folder=None).unknown_names() == []
 
 
 @pytest.mark.parametrize(

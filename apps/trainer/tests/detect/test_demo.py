@@ -9,9 +9,9 @@ from PIL import Image, ImageOps
 from tiny_run import tiny_config
 
 from coord_codec import InputError
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.detection.demo import build_demo, serve_demo
 from coord_trainer import Detector
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.demo import build_demo, serve_demo
 from coord_trainer.config.run_config import load_run_config
 
 pytestmark = pytest.mark.slow  # importing gradio takes seconds

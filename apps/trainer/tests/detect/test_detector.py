@@ -12,11 +12,11 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import InputError
+from coord_detect.answers import local
+from coord_detect.answers.token_limit import token_limit
+from coord_detect.model.checkpoints import locate_model
 from coord_trainer import Detector
-from coord_trainer.answers import local
 from coord_trainer.answers.decodings import predict_images
-from coord_trainer.answers.token_limit import token_limit
-from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.tiny import base_checkpoint
@@ -143,7 +143,7 @@ def test_truncated_and_closed_images_are_named(asked, tmp_path):
 
 def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
     tokenizer = asked[-1].model.engine.checkpoint.processor.tokenizer
-    few, many = (load_run_config(None, [f"data.shapes.max_objects={n}"], trains=False) for n in (1, 5))
+    few, many = (load_run_config(None, [f"data.max_objects={n}"], trains=False) for n in (1, 5))
     short, long = (token_limit(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
     assert short < long < token_limit(many, tokenizer, ["cat " * 9])
     assert (token_limit(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)

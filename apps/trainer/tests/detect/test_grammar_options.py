@@ -8,7 +8,7 @@ import pytest
 from fakes import chat_reply, served
 from PIL import Image
 
-from coord_trainer.answers.grammar.served import AnswerForm, answer_pattern, lark_grammar
+from coord_detect.grammar.served import AnswerForm, answer_pattern, lark_grammar
 
 ANSWER = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
 
@@ -90,7 +90,7 @@ def test_pattern_of_answers_is_what_the_grammar_takes(tiny_model, style, names):
 
 def test_tokenizer_of_an_export_is_read_without_torch(tiny_model):
     code = (
-        "import sys; from pathlib import Path; from coord_trainer.answers.grammar.served import read_tokenizer; "
+        "import sys; from pathlib import Path; from coord_detect.grammar.served import read_tokenizer; "
         "read_tokenizer(Path(sys.argv[1])); assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, tiny_model], capture_output=True, text=True, check=False)

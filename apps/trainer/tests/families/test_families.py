@@ -16,9 +16,9 @@ from tiny_families import SYSTEM, build
 from tiny_run import read_lines, tiny_config
 
 from coord_codec import InputError
+from coord_detect.families.family import Family
+from coord_detect.families.registry import FAMILIES, family_of, register_family
 from coord_trainer.config.run_config import check_run_config, load_run_config
-from coord_trainer.families.family import Family
-from coord_trainer.families.registry import FAMILIES, family_of, register_family
 
 pytest.importorskip("swift")
 
@@ -128,8 +128,8 @@ def test_packed_rows_have_the_losses_of_padded_ones(kind, trained):
 @pytest.mark.parametrize("kind", KINDS)
 def test_sample_has_the_logits_that_it_has_alone(kind, attention, bases, tmp_path, monkeypatch):
     """In padded and packed rows, with images of several sizes; varlen is the kernel of a GPU, written out."""
+    from coord_detect.model import attention as by_sample
     from coord_trainer.data.shapes import draw_sets
-    from coord_trainer.model import attention as by_sample
     from coord_trainer.swift.open_run import open_run, sample_set
 
     monkeypatch.setattr(by_sample, "varlen_attn", naive_varlen_attn)
@@ -440,7 +440,7 @@ def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypa
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kind):
     from coord_codec import Instance
-    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_detect.model.checkpoint import open_checkpoint
     from coord_trainer.review.forcing import Forcing
 
     config = tiny_config()

@@ -8,9 +8,9 @@ from tiny_run import tiny_config
 from coord_codec import InputError, Instance, Object
 from coord_codec.annotations import AnnotationSet
 from coord_data.reading.image_set import ImageSet
+from coord_detect.families.registry import FAMILIES
 from coord_trainer import training_stage
 from coord_trainer.config.run_config import check_run_config
-from coord_trainer.families.registry import FAMILIES
 
 TOKENS = {
     token: family.name

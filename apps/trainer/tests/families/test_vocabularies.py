@@ -93,7 +93,7 @@ def test_answer_is_supervised_and_laid_out_under_these_ids(large):
 
 @LARGE
 def test_offsets_cover_these_rows_and_no_reserved_one(large):
-    from coord_trainer.model.checkpoint import offset_ids
+    from coord_trainer.model.parameters import offset_ids
 
     run, ids = large
     found = offset_ids(run_config("base"), run.vocab, run.markers, ROWS, run.family.native_markers)

@@ -19,7 +19,7 @@ from tiny_run import read_lines, tiny_config
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from coord_adapter import load_adapter
-from coord_trainer.families.registry import FAMILIES
+from coord_detect.families.registry import FAMILIES
 
 pytest.importorskip("swift")
 pytestmark = [pytest.mark.slow, pytest.mark.shared, pytest.mark.drawn(1, "kind")]
@@ -153,8 +153,8 @@ def opened_images(photographs):
 
 def own_tokens(adapter, photographs):
     """Prompt and answer of each image in ids, as this product's generation makes them."""
-    from coord_trainer.answers.generate import answer_images
-    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_detect.answers.generate import answer_images
+    from coord_detect.model.checkpoint import open_checkpoint
 
     config = tiny_config(data={"markers": "obj"}, evaluation={"decoding": {"grammar": "none"}})
     checkpoint, found = open_checkpoint(adapter, config), []

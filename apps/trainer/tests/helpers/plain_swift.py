@@ -15,7 +15,7 @@ def main(folder):
     from swift.callbacks import TrainerCallback, callbacks_map
     from swift.pipelines.train.sft import SwiftSft
 
-    from coord_trainer.model.patch_embedding import multiply_patches
+    from coord_detect.model.patch_embedding import multiply_patches
     from coord_trainer.swift.template import apply_coord_template_adapter
 
     class Record(TrainerCallback):

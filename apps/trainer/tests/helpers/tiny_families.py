@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from coord_trainer.families.registry import FAMILIES
+from coord_detect.families.registry import FAMILIES
 from coord_trainer.model.tiny import build_processor
 
 HIDDEN, HEADS, HEAD_DIM = 32, 2, 16

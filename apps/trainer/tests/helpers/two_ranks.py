@@ -12,9 +12,10 @@ from pathlib import Path
 from tiny_run import TINY, read_lines, tiny_config
 
 from coord_codec import SequenceLayout
+from coord_detect.console import rank
 from coord_trainer import training_stage as stage
 from coord_trainer.config.run_config import check_run_config
-from coord_trainer.console import leave_process_group, rank
+from coord_trainer.console import leave_process_group
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.run import train_and_score
@@ -141,7 +142,7 @@ def scored_run(base, out):
 
     Each rank writes how often it has answered: one image of its share at a time.
     """
-    from coord_trainer.answers import local
+    from coord_detect.answers import local
     from coord_trainer.answers.during_training import SubsetScorer
     from coord_trainer.swift.trainer import CoordTrainer
 

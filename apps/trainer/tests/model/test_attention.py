@@ -7,8 +7,8 @@ import torch
 from naive_varlen import naive_varlen_attn
 from transformers import Qwen3VLForConditionalGeneration
 
-from coord_trainer.model import attention
-from coord_trainer.model.attention import attend_by_sample
+from coord_detect.model import attention
+from coord_detect.model.attention import attend_by_sample
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,10 @@ import re
 import pytest
 
 from coord_codec import CoordVocab, InputError
-from coord_trainer.config.decoding import Decoding
+from coord_detect.model.card import CARD_FILE, follow_card, read_card, system_text
+from coord_detect.settings.decoding import Decoding
 from coord_trainer.config.run_config import check_run_config
-from coord_trainer.model.card import CARD_FILE, follow_card, make_card, read_card, system_text
+from coord_trainer.model.card import make_card
 
 SOFT = {"coord_soft_ce_w1": {"enabled": True}}
 SIZES = {"shortest_edge": 1024, "longest_edge": 9216}
@@ -169,7 +170,7 @@ def test_another_tokenizer_is_told(folder, found):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"format": 2}, "format: input should be 1, found 2"),
+        ({"format": 2, "versions": {"coord-detect": "9.1"}}, "found 2 of another version (coord-detect 9.1)"),
         ({"prompt": None}, "prompt: input should be a valid string"),
         ({"style": "prose"}, "style: "),
         ({"grid": {"bins": 1000, "scale": 999}}, "1000 bins of 1/999"),

@@ -13,8 +13,9 @@ from transformers import AutoModelForImageTextToText
 
 from coord_adapter import weights_digest
 from coord_codec import CoordVocab, InputError
+from coord_detect.model.checkpoint import open_checkpoint
 from coord_trainer.model.card import make_card
-from coord_trainer.model.checkpoint import offset_ids, open_checkpoint, refuse_random_head
+from coord_trainer.model.parameters import offset_ids, refuse_random_head
 
 
 @pytest.mark.parametrize("content", [None, b"\x08\x00"], ids=["missing", "truncated"])
@@ -25,6 +26,17 @@ def test_damaged_checkpoint_is_named_in_one_line(tiny_model, tmp_path, content):
     if content is not None:
         (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(InputError, match="base: not a complete checkpoint"):
+        open_checkpoint(folder, tiny_config())
+
+
+def test_model_that_is_newer_than_transformers_is_told_with_both(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "base")
+    config = json.loads((folder / "config.json").read_text()) | {
+        "model_type": "qwen9_vl",
+        "transformers_version": "7.1",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"has no 'qwen9_vl', and it was saved by 7\.1; install a newer one"):
         open_checkpoint(folder, tiny_config())
 
 

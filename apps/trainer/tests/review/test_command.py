@@ -91,7 +91,7 @@ def test_review_refuses_what_it_cannot_use(run, tiny_model, words, told):
 
 def test_folds_hold_every_record_once_and_equal_images_together(drawn, tmp_path):
     from coord_codec import InputError
-    from coord_trainer.answers.detect.image_sources import find_sources
+    from coord_detect.detection.image_sources import find_sources
 
     file, train = drawn
     shutil.copyfile(file.parent / train.instances[0].image, file.parent / train.instances[5].image)

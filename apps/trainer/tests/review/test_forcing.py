@@ -7,9 +7,9 @@ import torch
 from tiny_run import tiny_config
 
 from coord_codec import Instance
-from coord_trainer.model.card import as_trained
-from coord_trainer.model.checkpoint import open_checkpoint
-from coord_trainer.model.prompt import prompt_tokens
+from coord_detect.model.card import as_trained
+from coord_detect.model.checkpoint import open_checkpoint
+from coord_detect.model.prompt import prompt_tokens
 from coord_trainer.review.forcing import WINDOW, Forcing
 from coord_trainer.review.label_text import label_order, write_labels
 

@@ -70,8 +70,8 @@ def test_all_answers_of_a_conversation_are_learnt_and_nothing_else(opened_run, t
 @pytest.mark.parametrize("packing", [False, True])
 def test_conversations_and_images_share_a_batch(opened_run, talk, packing, monkeypatch):
     """Each sample has the loss that it has alone, wherever the sample of text alone stands."""
+    from coord_detect.model.attention import attend_by_sample
     from coord_trainer.data.batches import collate_samples
-    from coord_trainer.model.attention import attend_by_sample
 
     _, run, _, samples = opened_run
     if packing:

@@ -9,10 +9,10 @@ from safetensors.torch import load_file
 from tiny_run import read_lines, tiny_config
 
 from coord_codec import InputError, encode_target
+from coord_detect.answers.generate import prompt_inputs
+from coord_detect.model.attention import attend_by_sample, attend_to_whole_rows
+from coord_detect.model.checkpoint import LoadedCheckpoint
 from coord_losses import CoordObjective, ObjectiveConfig
-from coord_trainer.answers.generate import prompt_inputs
-from coord_trainer.model.attention import attend_by_sample, attend_to_whole_rows
-from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.swift.open_run import open_run
 from coord_trainer.training.head import RowHead, row_selecting_head
 

@@ -41,9 +41,9 @@ CONFIG = tiny_config(
 def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
+    from coord_detect.model.card import read_card
     from coord_trainer import training_stage as stage
     from coord_trainer.data.shapes import draw_sets
-    from coord_trainer.model.card import read_card
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.pipeline import swift_arguments
 

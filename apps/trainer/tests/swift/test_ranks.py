@@ -10,7 +10,7 @@ from resumed_run import assert_same_run, write_settings
 from safetensors.torch import load_file
 from tiny_run import HELPERS, TINY, read_lines
 
-from coord_trainer.checkpoints import newest_complete
+from coord_detect.model.checkpoints import newest_complete
 
 pytest.importorskip("swift")
 pytestmark = pytest.mark.slow
@@ -126,7 +126,7 @@ def test_two_ranks_take_the_steps_of_one(two_ranks, on_one_rank, way):
 
 
 def test_zero_shards_the_optimizer_and_saves_the_offsets_whole(two_ranks, on_one_rank):
-    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_detect.model.checkpoint import open_checkpoint
 
     folder, config, stage = two_ranks[0], on_one_rank[0], "packed-zero3"
     checkpoint = folder / stage / "checkpoints" / "checkpoint-2"
@@ -238,7 +238,7 @@ ANSWERING = """
 import os, sys
 from pathlib import Path
 from coord_trainer import cli
-from coord_trainer.answers import local
+from coord_detect.answers import local
 answer, folder, rank = local.answer_images, Path(sys.argv.pop(1)), os.environ["RANK"]
 def answer_or_fail(*words, **more):
     found = answer(*words, **more)

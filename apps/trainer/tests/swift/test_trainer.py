@@ -13,7 +13,7 @@ def test_checkpoint_that_the_disk_has_no_room_for_is_removed_and_the_older_one_s
     from swift.trainers import Seq2SeqTrainer
 
     from coord_codec import RunError
-    from coord_trainer.checkpoints import mark_complete, newest_complete
+    from coord_detect.model.checkpoints import mark_complete, newest_complete
     from coord_trainer.folder import explain_full_disk
     from coord_trainer.swift.trainer import CoordTrainer, StepTime
 

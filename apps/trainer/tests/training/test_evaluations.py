@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from tiny_run import read_lines, tiny_config
 
 from coord_codec import InputError
-from coord_trainer.checkpoints import best_by_ap, find_checkpoint
+from coord_detect.model.checkpoints import best_by_ap, find_checkpoint
 
 pytest.importorskip("swift")
 

@@ -13,22 +13,23 @@ import coord_eval
 from coord_adapter import weights_digest
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.finish import Finish
+from coord_detect.answers.records import prediction_records
+from coord_detect.detection.calibrate import Seen, refuse_trained_images, write_calibration
+from coord_detect.detection.image_sources import find_sources
+from coord_detect.model.card import CARD_FILE, calibration_key, read_card
+from coord_detect.model.checkpoints import is_complete, mark_complete
+from coord_detect.views.asking import looks_of
+from coord_detect.views.mirror import Mirror
+from coord_detect.views.registry import VIEWS, check_views, register_view, views_of
+from coord_detect.views.view import Look, Question, in_image
 from coord_eval import ScoredObject
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.metrics.thresholds import ThresholdCurve
 from coord_trainer import Detector
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.calibrate import Seen, refuse_trained_images, write_calibration
-from coord_trainer.answers.detect.image_sources import find_sources
-from coord_trainer.answers.finish import Finish
-from coord_trainer.answers.records import prediction_records
-from coord_trainer.checkpoints import is_complete, mark_complete
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.card import CARD_FILE, calibration_key, make_card, read_card
-from coord_trainer.views.asking import looks_of
-from coord_trainer.views.mirror import Mirror
-from coord_trainer.views.registry import VIEWS, check_views, register_view, views_of
-from coord_trainer.views.view import Look, Question, in_image
+from coord_trainer.model.card import make_card
 
 SIZE = (96, 64)
 OWN = [Look(turns=1), Look(crop=(16, 8, 80, 48), mirrored=True, turns=3), Look(crop=(16, 8, 80, 48), turns=2)]
@@ -217,7 +218,7 @@ def test_image_without_an_answer_to_one_view_has_none(folder):
 
 def test_threshold_needs_a_calibration_or_a_score(folder):
     finish = Finish(("mirror",), Question("?"))
-    with pytest.raises(InputError, match="apps/trainer calibrate MODEL ANNOTATIONS --views mirror"):
+    with pytest.raises(InputError, match="coord-detect calibrate MODEL ANNOTATIONS --views mirror"):
         finish.with_threshold(precision=0.9)
     with pytest.raises(InputError, match="min_score and recall"):
         finish.with_threshold(min_score=0.1, recall=0.9)

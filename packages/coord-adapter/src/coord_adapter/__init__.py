@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from coord_adapter.format import MODULE_NAME, SavedOffsets, read_offsets
 from coord_adapter.initial_rows import new_token_rows, smooth_rows, smooth_rows_2d
-from coord_adapter.weights import weights_digest
 from coord_codec import InputError
+from coord_codec.weights import weights_digest
 
 if TYPE_CHECKING:
     from coord_adapter.config import CoordOffsetConfig, IdRange

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding, linear
 
 from coord_adapter.format import (
@@ -93,10 +94,19 @@ class CoordOffsetAdapter(nn.Module):
 
         Returns:
             The outputs with offsets; for "head_table" a copy of the head's table [K, H].
+
+        Raises:
+            ValueError: if inputs or outputs are spread over ranks (tensor parallelism)
         """
         if site == "head_table":
             return self.head_table.clone()
         assert inputs is not None and outputs is not None
+        if isinstance(inputs, DTensor) or isinstance(outputs, DTensor):
+            name = "lm_head" if site == "head" else "the embedding"
+            raise ValueError(
+                f"tensor parallelism spreads {name} over ranks, and coordinate offsets are added to whole rows: leave "
+                f"{name} out of the plan; FSDP2 and ZeRO gather them"
+            )
         if site == "embed":
             return self._add_to_embeddings(inputs, outputs, scale)
         return self._add_to_logits(inputs, outputs)

@@ -63,6 +63,12 @@ class AnnotationSet:
     root: Path | None = None
     table: BoxTable | None = None
 
+    @property
+    def image_ids(self) -> list[ImageId | None]:
+        """The id of each image in the order of the file."""
+        ids = getattr(self.instances, "image_ids", None)
+        return [instance.image_id for instance in self.instances] if ids is None else ids
+
     def select(self, instances: Sequence[Instance]) -> AnnotationSet:
         """Return the subset with these images, as training uses them.
 
@@ -239,6 +245,11 @@ class _OnFirstUse(Sequence["Instance"]):
     @cached_property
     def _made(self) -> tuple[Instance, ...]:
         return tuple(self._content.instances(self._with_uncertain))
+
+    @property
+    def image_ids(self) -> list[ImageId]:
+        """The id of each record, none of which is made for it."""
+        return [image.id for image in self._content.images]
 
     def __len__(self) -> int:
         return len(self._content.images)

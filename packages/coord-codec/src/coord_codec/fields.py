@@ -113,6 +113,8 @@ _MODES: Mapping[float, tuple[str, str]] = {
 }
 """Numbers of `bbox_mode` as Detectron2 defines them."""
 NOT_READ = "objects with the field {}, which is not read and changes nothing"
+CERTAIN = "objects whose {} is 1, which is not read and changes nothing"
+_CONFIDENCES = frozenset({"score", "scores", "confidence", "conf", "prob"})
 DELETED = "objects that their file marks as deleted, left out"
 
 
@@ -453,9 +455,14 @@ def _is_second(value: Any) -> bool:
 
 
 def not_read(record: Mapping[Any, Any], read: Collection[str]) -> list[str]:
-    """Return a note for each field that a reader does not read, and that changes nothing."""
+    """Return a note for each field that a reader does not read and that changes nothing, unless it is empty."""
     return [
-        NOT_READ.format(name)
-        for name in record
-        if name not in read and meaning_of(name) not in ("turn", "shape", "unit", "deleted")
+        (CERTAIN if is_certain(name, value) else NOT_READ).format(name)
+        for name, value in record.items()
+        if name not in read and value not in (None, "") and meaning_of(name) not in ("turn", "shape", "unit", "deleted")
     ]
+
+
+def is_certain(name: Any, value: Any) -> bool:
+    """Return whether a field is a confidence of 1, as tools write it that have none, and no prediction."""
+    return str(name).lower() in _CONFIDENCES and str(value) in ("1", "1.0")

@@ -4,8 +4,10 @@
 |---|---|
 | EXIF orientation | the upright image; width and height of a record are those after it |
 | 16 bits a pixel | divided by 257, so that 65535 becomes 255; never clipped |
+| 16 bits a colour | its higher 8 bits |
 | 32-bit integers, floats | as they are within 0..255, times 255 within 0..1, else stretched from minimum to maximum |
 | alpha, or a transparent colour | laid over white |
+| a fourth band of a GeoTIFF with more values than 0 and 255 (infrared) | left out |
 | palette, grey, CMYK, YCbCr, Lab | converted to RGB |
 | animation | its first frame |
 
@@ -38,6 +40,9 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVI
 _ORIENTATION = 0x0112
 _SWAPS_SIDES = range(5, 9)
 _HEAD = 4096
+_GEO_TAGS = frozenset((33550, 34264, 34735))
+"""Tags of a GeoTIFF: the size of a pixel on the ground, a transformation, the keys of its coordinate system."""
+FOURTH_BAND = "GeoTIFFs with a fourth band, transparency where it is 0 or 255 alone, else (infrared) left out"
 
 
 ImageSource = str | os.PathLike[str] | bytes
@@ -102,35 +107,62 @@ def facts_and_image(
     plain = _plain_jpeg_size(content)
     with _opened(content, MAX_PIXELS) as stored:
         facts = _facts(stored) if plain is None else ImageFacts(plain, plain)
+        is_georeferenced = _is_georeferenced(stored)
         _reduce(stored, at_most, facts.orientation, "L" if grey else "RGB")
         stored.load()  # here, where errors of decoders are told
         if stored.mode[:1] in "IF":
             values = np.nan_to_num(np.asarray(stored), posinf=0, neginf=0)
             facts = replace(facts, value_range=(float(values.min()), float(values.max())))
+        elif DEEP in facts.notes:  # of which the higher byte is decoded
+            bands = [band for band in stored.getextrema()[:3] if isinstance(band, tuple)]
+            facts = replace(
+                facts, value_range=(256.0 * min(b[0] for b in bands), 256.0 * max(b[1] for b in bands) + 255)
+            )
         upright = stored if plain is not None else ImageOps.exif_transpose(stored)
-        return facts, upright if grey and plain is not None and upright.mode == "L" else to_rgb(upright)
+        return facts, upright if grey and plain is not None and upright.mode == "L" else _to_rgb(
+            upright, is_georeferenced
+        )
 
 
 def _facts(stored: Image.Image) -> ImageFacts:
     """Return the properties of an image that has been opened and not been decoded."""
     from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
 
+    is_deep = stored.mode[:1] in "IF" or _is_deep_colour(stored)  # here, as Pillow decodes a PNG for its EXIF
     orientation = stored.getexif().get(_ORIENTATION, 1)
     notes = []
     orientation = orientation if orientation in range(1, 9) else 1
     if orientation != 1:
         notes.append("images rotated upright by their EXIF orientation")
-    if stored.format != "MPO" and getattr(stored, "n_frames", 1) > 1:
+    if stored.format != "MPO" and _frames(stored) > 1:
         notes.append("animated images or several pages in a file, of which the first is used")
-    if stored.mode[:1] in "IF":
+    if is_deep:
         notes.append(DEEP)
     if stored.has_transparency_data:
-        notes.append("images with transparency, laid over white")
+        notes.append(FOURTH_BAND if _is_georeferenced(stored) else "images with transparency, laid over white")
     width, height = stored.size
     if isinstance(stored, TiffImageFile):  # recent Pillow versions apply the orientation to TIFF sizes
         width, height = stored.tag_v2[IMAGEWIDTH], stored.tag_v2[IMAGELENGTH]
     size = (height, width) if orientation in _SWAPS_SIDES else (width, height)
     return ImageFacts(size, (width, height), tuple(notes), orientation)
+
+
+def _frames(stored: Image.Image) -> int:
+    """Return the number of images in a file; 1 where a further one is none that Pillow knows, as a mask of GDAL."""
+    try:
+        return int(getattr(stored, "n_frames", 1))
+    except SyntaxError:
+        stored.seek(0)
+        return 1
+
+
+def _is_deep_colour(stored: Image.Image) -> bool:
+    """Return whether an image has colours of 16 bits, before it is decoded."""
+    return any(";16" in str(tile[3]) for tile in getattr(stored, "tile", ()))
+
+
+def _is_georeferenced(stored: Image.Image) -> bool:
+    return stored.mode == "RGBA" and not _GEO_TAGS.isdisjoint(getattr(stored, "tag_v2", ()))
 
 
 def _reduce(stored: Image.Image, at_most: tuple[int, int] | None, orientation: int, mode: str = "RGB") -> None:
@@ -190,7 +222,8 @@ def decode_image(
     from PIL import ImageOps
 
     with _opened(source, max_pixels, at_most) as stored:
-        return to_rgb(ImageOps.exif_transpose(stored))
+        is_georeferenced = _is_georeferenced(stored)
+        return _to_rgb(ImageOps.exif_transpose(stored), is_georeferenced)
 
 
 def data_url(image: Image.Image, quality: int = 80) -> str:
@@ -208,8 +241,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
         >>> to_rgb(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
         (255, 255, 255)
     """
+    return _to_rgb(image)
+
+
+def _to_rgb(image: Image.Image, is_georeferenced: bool = False) -> Image.Image:
     from PIL import Image
 
+    if is_georeferenced and any(image.getchannel("A").histogram()[1:255]):
+        image = image.convert("RGB")
     if image.mode[:1] in "IF":
         image = Image.fromarray(_to_8_bits(np.asarray(image), image.mode))
     if image.has_transparency_data:
@@ -240,6 +279,23 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
+def _image_of(content: str | os.PathLike[str] | BytesIO) -> Image.Image:
+    """Open an image; a TIFF of 16 bits a colour by plane, which Pillow scrambles itself, by libtiff."""
+    from PIL import Image, TiffImagePlugin
+
+    image = Image.open(content, formats=_formats())
+    tags = getattr(image, "tag_v2", {})
+    if tags.get(TiffImagePlugin.PLANAR_CONFIGURATION) != 2 or max(tags.get(TiffImagePlugin.BITSPERSAMPLE, (8,))) <= 8:
+        return image
+    content = BytesIO(content.getvalue()) if isinstance(content, BytesIO) else content
+    image.close()
+    before, TiffImagePlugin.READ_LIBTIFF = TiffImagePlugin.READ_LIBTIFF, True
+    try:
+        return Image.open(content, formats=_formats())
+    finally:
+        TiffImagePlugin.READ_LIBTIFF = before
+
+
 @contextmanager
 def _opened(source: ImageSource, max_pixels: int, at_most: tuple[int, int] | None = None) -> Iterator[Image.Image]:
     """Open an image of at most `max_pixels` pixels; errors of decoders become an `ImageError`."""
@@ -252,7 +308,7 @@ def _opened(source: ImageSource, max_pixels: int, at_most: tuple[int, int] | Non
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is checked below
             content = BytesIO(source) if isinstance(source, bytes) else source
-            with Image.open(content, formats=_formats()) as stored:
+            with _image_of(content) as stored:
                 _reduce(stored, at_most, 1 if at_most is None else stored.getexif().get(_ORIENTATION, 1))
                 width, height = stored.size
                 if width * height > max_pixels:

@@ -40,9 +40,11 @@ ORIGINS = {
     "from-0-to-last": Origin(0, -1),
     "from-1-past-last": Origin(1, 1),
     "from-0-past-last": Origin(0, 1),
+    "from-0-first-early": Origin(-1, 0),
 }
 """Origins by the word that chooses them: from 1 with the last pixel included (Pascal VOC); from 0 to the edge (COCO);
-from 0 with the last pixel included; both corners one more than from 0; from 0 with a pixel more than there is."""
+from 0 with the last pixel included; both corners one more than from 0; from 0 with a pixel more than there is; and from
+0 with a first corner from which 1 was subtracted, as if it counted from 1."""
 
 ABOUT = {
     "from-1": "counted from 1, the last pixel included",
@@ -50,6 +52,7 @@ ABOUT = {
     "from-0-to-last": "counted from 0, the last pixel included",
     "from-1-past-last": "one more than from 0 at both corners",
     "from-0-past-last": "a pixel too wide and too high",
+    "from-0-first-early": "the first corner a pixel too early",
 }
 """The origins in words."""
 

@@ -15,19 +15,10 @@ import typer
 
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
+from coord_codec.commands.options import NewPlace, Strict
 from coord_codec.commands.plugins import import_plugins
 from coord_codec.commands.program import Commands, version_option
 from coord_data.reading.rules import ReadingRules, format_name
-
-NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
-"""Option for the path of a result that must not exist yet."""
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Stop at any bad record of the annotations; otherwise bad records are left out and listed."
-    ),
-]
-"""Option to stop at any bad record."""
 
 
 def _place(named: str) -> Path:

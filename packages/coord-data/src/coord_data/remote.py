@@ -18,6 +18,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
+from urllib.parse import unquote
 
 from tqdm import tqdm
 
@@ -31,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 _AT_ONCE = 16
 """Number of files that are copied at the same time."""
 _STATE = ".coordexp.json"
-_TAGS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "created", "blob_id")
+_TAGS = ("ETag", "etag", "Last-Modified", "mtime", "LastModified", "last_modified", "created", "blob_id")
 """What file systems call that which changes with a file."""
 
 
@@ -186,14 +187,22 @@ def place_inside(folder: Path, name: str) -> Path:
 
 
 def _copied(system: Any, path: str, address: str) -> Path:
-    """Return the copy of a file or folder; files that have not changed since the last copy stay."""
-    last = PurePosixPath(path.rstrip("/")).name
+    """Return the copy of a file or folder, with the files that are there now; those that have not changed stay.
+
+    fsspec's own `filecache` keeps no folders, nothing of what was withdrawn, and takes a file of the web for the same
+    for ever: its key there is that of the address alone.
+    """
     is_web = address.startswith(("http://", "https://"))
+    written = unquote if is_web else str  # listings of the web have escaped names
+    last = written(PurePosixPath(path.rstrip("/")).name)
     is_folder = ("." not in last or path.endswith("/")) if is_web else system.isdir(path)
     if is_folder:
         found = system.find(path, detail=True)
+        if is_web:  # whose listings tell nothing that changes with a file
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                found = dict(zip(found, pool.map(system.info, found), strict=True))
         top = path.rstrip("/") + "/"
-        files = {name.partition(top)[2] or name.lstrip("/"): info for name, info in found.items()}
+        files = {written(name.partition(top)[2] or name.lstrip("/")): info for name, info in found.items()}
     else:
         files = {last: system.info(path)}
     if not files:
@@ -201,6 +210,9 @@ def _copied(system: Any, path: str, address: str) -> Path:
     folder = cache_folder("remote", address)
     known = read_json(folder / _STATE) if (folder / _STATE).is_file() else {}
     tags = {name: [info.get("size"), *(str(info[key]) for key in _TAGS if key in info)] for name, info in files.items()}
+    withdrawn = [place_inside(folder, name) for name in known.keys() - tags.keys()]
+    for place in withdrawn:
+        place.unlink(missing_ok=True)
 
     def is_current(name: str) -> bool:
         """Return whether the copy is the file; without anything that changes with a file it is copied again."""
@@ -213,6 +225,8 @@ def _copied(system: Any, path: str, address: str) -> Path:
         for _ in tqdm(copies, f"copying {address}", len(changed), unit="file", leave=False, disable=None):
             pass
     write_text(folder / _STATE, json.dumps(tags, default=str))
+    if withdrawn:
+        _LOG.info(f"{address}: {counted(len(withdrawn), 'file')} no longer there, removed from {folder}")
     if changed:
         _LOG.info(f"{address}: {counted(len(changed), 'file')} copied into {folder}")
     return folder if is_folder else folder / last

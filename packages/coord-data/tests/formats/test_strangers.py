@@ -213,8 +213,6 @@ def test_sixth_number_that_can_be_an_angle_is_a_problem(folder, sixth, is_read):
 
 
 FOLDERS = {
-    "KITTI": "Car 0.00 0 -1.57 614.2 181.7 727.3 284.7 1.57 1.73 4.15 1.00 1.75 13.22 1.62\n",
-    "DOTA": "10.0 20.0 40.0 20.0 40.0 60.0 10.0 60.0 plane 0\n",
     "ICDAR": "10,20,40,20,40,60,10,60,word\n",
     "WIDER FACE": "0--Parade/a.jpg\n1\n449 330 122 149 0 0 0 0 0 0\n",
     "MOT": "1,2,10,20,30,40,1,-1,-1,-1\n",

@@ -104,6 +104,7 @@ def test_boxes_are_read_as_their_writer_meant_them(tmp_path, writer):
         ("from-0-to-last", (20, 10, 61, 51)),
         ("from-1-past-last", (19, 9, 59, 49)),
         ("from-0-past-last", (20, 10, 59, 49)),
+        ("from-0-first-early", (21, 11, 60, 50)),
         ("from-0,moved-left:2px", (22, 10, 62, 50)),
     ],
 )

@@ -22,12 +22,11 @@ from coord_eval.intake.results import states_shapes
 from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
-from coord_eval.metrics.figures import counts_of
+from coord_eval.metrics.figures import counts_of, nothing_to_match
 from coord_eval.report.photograph import size_notes
 from coord_eval.resampling.bootstrap import intervals_of
 from coord_eval.shapes.scores import score_shapes
 
-_LABELS_SHOWN = 5
 _DROP_ADVICE = {
     "wrong_arity": "their numbers are not those of the geometry; try another geometry (such as point) or a format",
     "unrecognised": "no format was found in them; name the format, and look at the texts",
@@ -58,6 +57,7 @@ def score(
     seed: int = 0,
     lenient: bool = False,
     params: CocoParams | None = None,
+    in_order: bool = False,
     fuse: str | None = None,
     calibration: Calibration | str | Path | None = None,
     diagnose: bool | None = None,
@@ -91,6 +91,8 @@ def score(
         seed: seed of the resamples
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
         params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
+        in_order: answers name no images, and stand in the order of the ground truth's file; their number is that of
+            the images
         fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf` or `nms`, see
             `coord_eval.fuse`; a note counts them
         calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
@@ -123,15 +125,24 @@ def score(
 
     # Reading
     report("read", 0, 2)
-    of_shapes = None if geometry_of(geometry).is_box else load_predictions(predictions)
+    of_shapes = None if in_order or geometry_of(geometry).is_box else load_predictions(predictions)
     as_stated = states_shapes(of_shapes, geometry)
     truth = load_ground_truth(ground_truth, lenient=lenient, geometry=geometry, as_stated=as_stated)
     report("read", 1, 2)
-    loaded = load_predictions(predictions) if of_shapes is None else of_shapes
+    loaded = load_predictions(predictions, truth if in_order else None) if of_shapes is None else of_shapes
     report("read", 2, 2)
 
     # Parsing, joining with the images, ranking
     collected = collect(truth, loaded, answers, labels, score_source, report)
+    if in_order:
+        told = "in_order had no effect: a results list names its images"
+        if collected.answers:
+            named = (truth.file_names[truth.image_ids.index(truth.ids_in_order[n])] for n in (0, -1))
+            told = (
+                f"{counted(len(collected.answers), 'answer is', 'answers are')} taken in the order of the ground "
+                f"truth's images, from {' to '.join(named)}"
+            )
+        collected = replace(collected, notes=(told, *collected.notes))
 
     # Near-duplicates
     fusion: dict[str, Any] = {}
@@ -196,14 +207,14 @@ def _notes(truth: GroundTruth, collected: Collected) -> list[str]:
         notes.append(
             f"{count} of {counted(total, 'object was', 'objects were')} dropped as {reason}: {_DROP_ADVICE[reason]}"
         )
-    if len(detections) and (detections.category_D >= len(truth.categories)).all():
-        shown = ", ".join(map(repr, list(collected.unknown_labels)[:_LABELS_SHOWN]))
-        names = ", ".join(map(repr, truth.categories[:_LABELS_SHOWN]))
-        notes.append(
-            f"none of {counted(len(detections), 'box', 'boxes')} has a known label: answers name {shown}, "
-            f"the ground truth {names}; "
-            "synonyms translate them"
-        )
-    if left_out := beyond_limit(detections):
+    if len(detections) and (reason := nothing_to_match(truth, detections)):
+        notes.append(reason)
+    if left_out := beyond_limit(detections.image_D, detections.category_D):
         notes.append(f"COCO leaves out {counted(left_out, 'box', 'boxes')} beyond 100 of one label in one image")
+    if lost := beyond_limit(truth.image_N[~truth.crowd_N], truth.category_N[~truth.crowd_N]):
+        objects = counted(lost, "object is", "objects are")
+        notes.append(
+            f"{objects} beyond 100 of one label in one image, COCO's limit of boxes: no answer finds all of them, so "
+            "that the ceiling is low; --max-dets (CocoParams) has AP and AR of other limits"
+        )
     return notes

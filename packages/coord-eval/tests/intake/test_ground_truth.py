@@ -1,5 +1,6 @@
 """Ground truth from every source; messages name file, record and field."""
 
+import json
 import math
 
 import pytest
@@ -156,3 +157,48 @@ def test_file_of_another_tool_is_named(tmp_path, tool, content):
     (tmp_path / "file.txt").write_text(content)
     with pytest.raises(InputError, match=f"file.txt: a file of {tool}, which is not read here"):
         load_ground_truth(tmp_path / "file.txt")
+
+
+RESULT = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}
+ANSWER = {"image_id": 1, "text": "[]"}
+
+
+@pytest.mark.parametrize("row", [RESULT, ANSWER, {"predict": "[]", "label": "[]"}])
+@pytest.mark.parametrize("form", ["list", ".json", ".jsonl"])
+def test_predictions_in_place_of_the_ground_truth_are_told_in_one_sentence(tmp_path, row, form):
+    source = [row] * 3
+    if form != "list":
+        source = tmp_path / f"p{form}"
+        source.write_text(json.dumps([row] * 3) if form == ".json" else f"{json.dumps(row)}\n" * 3)
+    with pytest.raises(InputError, match=r"these are predictions: the ground truth comes first") as told:
+        score(source, {"images": [], "categories": [], "annotations": []})
+    assert "\n" not in str(told.value)
+
+
+def test_prepared_folders_are_read_and_others_lead_to_prepare(tmp_path):
+    record = {"image": "../photos/sub/a.jpg", "width": 40, "height": 30, "image_id": 1}
+    record["objects"] = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}]
+    prepared, photos = tmp_path / "prepared", tmp_path / "photos" / "sub"
+    for folder in (prepared, photos, tmp_path / "voc"):
+        folder.mkdir(parents=True)
+    (prepared / "train.jsonl").write_text(json.dumps(record) + "\n")
+    (prepared / "train.summary.json").write_text(json.dumps({"records": 1, "images": "../photos"}))
+    (prepared / "problems.jsonl").write_text("")
+    assert load_ground_truth(prepared).categories == ("cat",)
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (40, 30), "red").save(photos / "a.jpg")
+    evaluation = score(prepared, [{**RESULT, "bbox": [4, 3, 16, 12]}])
+    assert "data:image/" in evaluation.write_report(tmp_path / "o1").read_text()  # as the record says
+    (prepared / "train.summary.json").write_text(json.dumps({"records": 1}))
+    assert "data:image/" not in evaluation.write_report(tmp_path / "o2").read_text()
+    named = evaluation.write_report(tmp_path / "o3", image_root=tmp_path / "photos").read_text()
+    assert "data:image/" in named
+    (prepared / "val.jsonl").write_text(json.dumps(record) + "\n")
+    (prepared / "val.summary.json").write_text("{}")
+    with pytest.raises(InputError, match=r"expected one set, found train\.jsonl, val\.jsonl; name one of them"):
+        load_ground_truth(prepared)
+    (tmp_path / "voc" / "a.xml").write_text("<annotation><object><bndbox>")
+    (tmp_path / "a.csv").write_text("image,label,xmin,ymin,xmax,ymax\na.jpg,cat,1,2,3,4\n")
+    for path in (tmp_path / "voc", tmp_path / "voc" / "a.xml", tmp_path / "a.csv"):
+        with pytest.raises(InputError, match=f"`coord-data prepare {path} --out FOLDER`"):
+            load_ground_truth(path)

@@ -1,8 +1,11 @@
 """Answers find their images and labels their categories."""
 
+import json
+
 import pytest
 from coco_builder import coco
 
+from coord_codec import Instance
 from coord_eval import InputError, score, scored_objects
 
 CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
@@ -162,3 +165,32 @@ def test_data_set_as_predictions_is_joined_by_the_names_of_its_own_ids(coco_set)
         unknown = {**renamed, key: [{**row, field: f"other {row[field]}"} for row in renamed[key]]}
         with pytest.raises(InputError, match=r"is 'other .*' there and '.*' in the ground truth"):
             score(truth, {**unknown, "annotations": rows})
+
+
+def test_answers_without_names_are_in_the_order_of_the_file(tmp_path):
+    cats = [{"desc": "cat", "bbox": [0.1 * n, 0.2, 0.1 * n + 0.2, 0.5]} for n in (1, 2, 3)]
+    boxes = [[100 * n, 200, 100 * n + 200, 500] for n in (1, 2, 3)]
+    named = [{"image": f"{n}.jpg", "image_id": 30 - n, "width": 100, "height": 100} for n in (1, 2, 3)]
+    instances = [Instance(**row, objects=[cat]) for row, cat in zip(named, cats, strict=True)]
+    document = {
+        "images": [{"id": r["image_id"], "file_name": r["image"], "width": 100, "height": 100} for r in named],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": n, "image_id": 30 - n, "category_id": 1, "bbox": [10 * n, 20, 20, 30]} for n in (1, 2, 3)
+        ],
+    }
+    texts = [json.dumps([{"bbox_2d": box, "label": "cat"}]) for box in boxes]
+    forms = ({"prompt": "<image>", "predict": text, "label": "[]"} for text in texts), ({"response": t} for t in texts)
+    for truth, rows in zip((instances, document), forms, strict=True):
+        path = tmp_path / "generated_predictions.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        evaluation = score(truth, path, scale=1000, in_order=True)
+        assert evaluation["AP"] == 1
+        assert "3 answers are taken in the order of the ground truth's images, from 1.jpg to 3.jpg" in evaluation.notes
+        with pytest.raises(InputError, match="line 1: image_id: missing"):
+            score(truth, path, scale=1000)
+    for count in (2, 4):
+        with pytest.raises(InputError, match=f"in_order: {count} answers for 3 images of the ground truth"):
+            score(instances, [{"text": "[]"}] * count, in_order=True)
+    with pytest.raises(InputError, match=r"predictions\[1\]: image: 'a.jpg' names the image .* leave in_order out"):
+        score(instances, [{"text": "[]"}, {"text": "[]", "image": "a.jpg"}, {"text": "[]"}], in_order=True)

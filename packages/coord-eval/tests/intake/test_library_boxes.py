@@ -104,3 +104,31 @@ def test_library_boxes_without_confidence_are_noted():
 def test_faulty_library_boxes_are_input_errors(predictions, named):
     with pytest.raises(InputError, match=named):
         score(TRUTH, predictions)
+
+
+def result(image, boxes, error=""):
+    objects = [
+        SimpleNamespace(
+            label={1: "cat", 7: "dog"}[row["category_id"]], box=corners([row])[0].tolist(), score=row["score"]
+        )
+        for row in boxes
+    ]
+    return SimpleNamespace(name=f"{image}.jpg", size=(100, 100), objects=objects, error=error)
+
+
+def test_results_of_a_detector_score_as_they_stand():
+    evaluation = score(TRUTH, [result(3, rows_of(3)), result(5, rows_of(5))])
+    assert evaluation["AP"] == score(TRUTH, RESULTS)["AP"]
+    assert evaluation.detections.boxes_D4.tolist() == [row["bbox"] for row in RESULTS]
+    one = score(TRUTH, result(3, rows_of(3)))
+    assert any("1 of 2 images is" in note or "1 of 2 images are without an answer" in note for note in one.notes)
+    failed = score(TRUTH, [result(3, rows_of(3)), result(5, [], error="cannot be read")])
+    assert failed.join.answered == 1
+    assert score(TRUTH, [result(3, rows_of(3)), result(5, [])]).join.answered == 2
+
+
+def test_a_figure_of_nothing_that_could_match_warns():
+    with pytest.warns(UserWarning, match=r"AP is 0: none of 3 boxes has a known label"):
+        assert score(TRUTH, [row | {"category_id": row["category_id"] + 100} for row in RESULTS])["AP"] == 0
+    with pytest.warns(UserWarning, match=r"AP50 is 0: the predictions have no box"):
+        assert score(TRUTH, [])["AP50"] == 0

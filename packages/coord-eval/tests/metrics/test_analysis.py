@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from functools import partial
 
 import pytest
@@ -120,6 +121,34 @@ def test_confusion_with_background():
         "cat": {"dog": 1, "cat": 1},
         "dog": {BACKGROUND: 1},
     }
+
+
+def test_confused_pairs_are_those_of_the_best_scores(tmp_path):
+    """A dog that is found stays found if a cat of a lower score lies better on it; hotcoco has the same matrix."""
+    near = [C[0] + 8, *C[1:]]
+    matrix = analysis(truth_of((0, DOG, C)), (0, DOG, near, 0.9), (0, CAT, C, 0.5))["confusion"]
+    assert matrix == {"dog": {"dog": 1}, BACKGROUND: {"cat": 1}}
+    equal = analysis(truth_of((0, DOG, C)), (0, DOG, near, 0.9), (0, CAT, C, 0.9))["confusion"]
+    assert equal == {"dog": {"cat": 1}, BACKGROUND: {"dog": 1}}
+    hotcoco = pytest.importorskip("hotcoco")
+    truth, draw = generated_set(40), random.Random(5)
+    for row in truth["annotations"]:
+        row |= {"iscrowd": 0, "id": row["id"] + 1}
+    names = [category["id"] for category in truth["categories"]]
+    results = []
+    for row in [row for row in truth["annotations"] for _ in range(draw.randint(0, 3))]:
+        x, y, w, h = row["bbox"]
+        box = [x + draw.gauss(0, 0.1 * w), y + draw.gauss(0, 0.1 * h), w * draw.uniform(0.8, 1.2), h]
+        category = row["category_id"] if draw.random() < 0.6 else draw.choice(names)
+        results.append({"image_id": row["image_id"], "category_id": category, "bbox": box, "score": draw.random()})
+    for name, content in {"truth": truth, "results": results}.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    loaded = hotcoco.COCO(str(tmp_path / "truth"))
+    run = hotcoco.COCOeval(loaded, loaded.load_res(str(tmp_path / "results")), "bbox")
+    theirs = run.confusion_matrix(iou_thr=0.5, max_det=10**6)
+    labels = [*theirs["cat_names"], BACKGROUND]
+    own = score(truth, results).analysis["confusion"]
+    assert [[own.get(a, {}).get(b, 0) for b in labels] for a in labels] == theirs["matrix"].tolist()
 
 
 def test_error_kinds_each_on_its_own():

@@ -246,3 +246,43 @@ def test_what_is_dropped_of_answers_is_told_by_reason():
     texts = ['[{"bbox_2d": [100, 100, 300, 300], "deleted": true}]', '[{"bbox_2d": [1, 2, 3]}]']
     found = score_expression_files(phrases, [{"image": "a.jpg", "text": text} for text in texts], scale=1000)
     assert any("2 pieces" in note and "1 deleted" in note and "1 wrong_arity" in note for note in found.notes)
+
+
+def test_which_of_several_boxes_counts():
+    boxes = [([0, 0, 90, 90], None), ([100, 100, 300, 300], 0.2), ([5, 5, 9, 9], 0.9)]
+    text = json.dumps([{"bbox_2d": box, "score": score} for box, score in boxes])
+    answers = [parse_answer(text, scale=1000)]
+    found = {
+        w: score_expressions([(0.1, 0.1, 0.3, 0.3)], answers, which=w, resamples=0) for w in ("first", "best", "score")
+    }
+    assert {w: scores.mean_iou for w, scores in found.items()} == {"first": 0, "best": 1, "score": 0}
+    assert {w: scores.point_in_box for w, scores in found.items()} == {"first": 0, "best": 1, "score": 0}
+    with pytest.raises(InputError, match="which"):
+        score_expressions([(0.1, 0.1, 0.3, 0.3)], answers, which="last")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is a cup at [100, 100, 300, 300] and another one at [500, 500, 600, 600].",
+        "It is at [100, 100, 300, 300]; not at [1, 1, 2, 2]",
+        '{"what": "cup", "where": [100, 100, 300, 300]}',
+    ],
+)
+def test_labels_of_answers_to_expressions_do_not_count(text):
+    phrase = Instance(image="a.jpg", objects=[Object(desc="cup", bbox=(0.1, 0.1, 0.3, 0.3))])
+    scores = score_expression_files([phrase], [{"image": "a.jpg", "text": text}], scale=1000)
+    assert (scores.accuracy["0.5"], scores.without_box) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "scale"), [(0.2, 0.25, None), (200, 250, 1000), (128, 120, "pixels"), (0.2, 0.25, 1)]
+)
+@pytest.mark.parametrize("text", ["({x}, {y})", "click(x={x}, y={y})", "<point>{x} {y}</point>", "{x}, {y}"])
+def test_points_in_fractions_thousandths_and_pixels(x, y, scale, text):
+    box = Object(desc="cup", bbox=(0.1, 0.1, 0.3, 0.3))
+    phrase = Instance(image="a.jpg", width=640, height=480, objects=[box])
+    scores = score_expression_files(
+        [phrase], [{"image": "a.jpg", "text": text.format(x=x, y=y)}], scale=scale, geometry="point"
+    )
+    assert scores.point_in_box == 1

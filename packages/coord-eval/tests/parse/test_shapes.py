@@ -13,7 +13,6 @@ def marked(*bins, end="<obj_end>"):
 @pytest.mark.parametrize(
     ("geometry", "text", "reason"),
     [
-        ("point", marked(1, 2, 3, 4), "wrong_arity"),
         ("polygon", marked(1, 2, 3, 4), "wrong_arity"),
         ("polygon", marked(1, 2, 3, 4, 5, 6, 7), "wrong_arity"),
         ("oriented", marked(1, 2, 3, 4, 5, 6), "wrong_arity"),

@@ -148,6 +148,8 @@ def test_shapes_that_cannot_be_compared_are_told():
     at = next(row for row in truth["annotations"])
     with pytest.raises(InputError, match="17 keypoints, found 1"):
         score(truth, [few | {"image_id": at["image_id"], "category_id": at["category_id"]}], geometry="keypoints")
+    with pytest.raises(InputError, match="ground truth: no object has keypoints"):
+        score(drawn(0, False)[0], [few], geometry="keypoints")
     size = {"segmentation": {"size": [9, 9], "counts": [0, 81]}}
     with pytest.raises(InputError, match="mask of 9 x 9 pixels"):
         score(truth, [{**few, **size, "keypoints": None}], geometry="polygon")

@@ -3,6 +3,8 @@
 import copy
 import inspect
 import pickle
+from functools import wraps
+from types import MethodType
 
 import pytest
 import tiny_models
@@ -76,9 +78,8 @@ def test_patched_model_computes_the_objective(name, fused, fused_calls):
     if capped:
         changed["PaliGemma"] = {"softcap": 3.0}
     plain = {"denominators": DENOMINATORS, "bias_V": None, "logit_scale": 1.0, "softcap": None}
-    wrong = [plain | {"softcap": 3.0}] if name == "PaliGemma" and not capped else []
     asked = [{key: value for key, value in call.items() if key != "checks"} for call in fused_calls]
-    assert asked == ([*wrong, plain | changed.get(name, {})] if fused else [])
+    assert asked == ([plain | changed.get(name, {})] if fused else [])
 
 
 @pytest.mark.parametrize(
@@ -175,21 +176,134 @@ def test_patched_model_can_be_pickled():
     assert type(unpatch(restored)) is type(tiny_models.model("Qwen2"))
 
 
-def test_logits_that_a_model_changes_unannounced_are_refused():
-    model = tiny_models.model("Llama")
+def with_forward(name, after):
+    """A model whose own class changes its logits, as no configuration says."""
+    model = tiny_models.model(name)
     unaware = type(model).forward
 
     def forward(self, *args, **kwargs):
         outputs = unaware(self, *args, **kwargs)
-        outputs["logits"] = outputs.logits * 2
+        outputs["logits"] = after(outputs.logits)
         return outputs
 
     model.__class__ = type("LlamaForCausalLM", (type(model),), {"forward": forward})
+    return model
+
+
+def masked(logits):
+    logits[..., [3, 57]] = torch.finfo(logits.dtype).min  # Chameleon's ids of image tokens
+    return logits
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        (lambda x: x * 2, (2.0, None)),
+        (lambda x: x.float() / 3, (1 / 3, None)),
+        (lambda x: 5 * torch.tanh(x * 0.125 / 5), (0.125, 5.0)),
+        (lambda x: -x, (-1.0, None)),
+        (lambda x: x + 1, None),
+        (lambda x: x.clamp(max=2.0), None),
+        (masked, None),
+    ],
+)
+def test_what_a_model_does_to_its_logits_is_measured(after, found, dtype):
+    model, batch = with_forward("Llama", after).to(dtype), tiny_models.collator()(tiny_models.samples(3))
+    patch(model, tiny_models.objective())
+    if found is None:
+        with pytest.warns(UserWarning, match="does more to its logits"):
+            fused = model(**batch).loss
+    else:
+        fused = model(**batch).loss
+        transform = model.__dict__["_coord_state"].after
+        assert (transform.logit_scale, transform.softcap) == pytest.approx(found)
+    readable = patch(model, tiny_models.objective(), fused=False)(**batch).loss
+    exact = dtype is torch.float32
+    torch.testing.assert_close(fused, readable, rtol=1e-5 if exact else 2e-2, atol=1e-6, check_dtype=False)
+
+
+def liger(self, input_ids=None, labels=None, **kwargs):
+    """Multiplies by the weight where labels are given, as Liger's forward passes do."""
+    if labels is None:
+        return type(self).__mro__[1].forward(self, input_ids=input_ids, **kwargs)
+    return self.model(input_ids=input_ids).last_hidden_state @ self.lm_head.weight.T
+
+
+def body_alone(self, input_ids=None, labels=None, **kwargs):
+    return {"loss": (self.model(input_ids=input_ids)[0] @ self.lm_head.weight.T)[labels != -100].sum()}
+
+
+def needs_labels(self, input_ids=None, labels=None, **kwargs):
+    return labels[:, 1:]
+
+
+def hooked(model):
+    hooks = pytest.importorskip("accelerate.hooks", reason="accelerate's hooks on a forward pass")
+    hooks.add_hook_to_module(model, hooks.ModelHook())
+    assert "forward" in model.__dict__
+
+
+def offloaded(model):
+    accelerate = pytest.importorskip("accelerate", reason="its device map")
+    places = {"model.embed_tokens": "cpu", "model.layers": "cpu", "model.norm": "cpu", "model.rotary_emb": "cpu"}
+    accelerate.dispatch_model(model, places | {"lm_head": "cpu"}, main_device="cpu", force_hooks=True)
+    assert "forward" in model.__dict__ and "forward" in model.lm_head.__dict__
+
+
+def monkey(model):
+    own = model.forward
+
+    def forward(*args, **kwargs):
+        return own(*args, **kwargs)
+
+    model.forward = forward
+
+
+def of_its_class(model):
+    own = type(model).forward
+
+    def forward(self, *args, **kwargs):
+        return own(self, *args, **kwargs)
+
+    type(model).forward = forward
+
+
+REPLACED = [hooked, offloaded, monkey, of_its_class, lambda model: setattr(model, "forward", MethodType(liger, model))]
+
+
+@pytest.mark.parametrize("replace", REPLACED)
+@pytest.mark.parametrize("when", ["before", "after", "both", "inside peft"])
+def test_objective_is_computed_around_a_forward_pass_of_others(replace, when, monkeypatch):
+    own = transformers.Qwen2ForCausalLM.forward
+    monkeypatch.setattr(transformers.Qwen2ForCausalLM, "forward", own)  # is as it was after the test
+    model, batch = tiny_models.model("Qwen2", tie_word_embeddings=False), tiny_models.collator()(tiny_models.samples())
+    expected = patch(model, tiny_models.objective())(**batch, denominators=DENOMINATORS).loss
+    unpatch(model)
+    if when in ("before", "both"):
+        replace(model)
+    outer = patch(model, tiny_models.objective())
+    if when == "inside peft":
+        peft = pytest.importorskip("peft", reason="LoRA")
+        outer = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
+    if when != "before":
+        replace(model)
+    for _ in range(2):
+        torch.testing.assert_close(outer(**batch, denominators=DENOMINATORS).loss, expected, rtol=1e-5, atol=1e-6)
+    assert {"objects", "denominators"} <= set(inspect.signature(model.forward).parameters)
+    assert outer(input_ids=batch["input_ids"]).logits.shape[-1] == 60
+
+
+@pytest.mark.parametrize("forward", [body_alone, needs_labels])
+def test_forward_pass_that_goes_round_the_head_is_named(forward):
+    model = patch(tiny_models.model("Qwen2"), tiny_models.objective())
     batch = tiny_models.collator()(tiny_models.samples(3))
-    with pytest.raises(ValueError, match="fused=False"):
-        patch(model, tiny_models.objective())(**batch)
-    expected = loss_and_gradients(unpatch(model), batch=batch)
-    assert_same(loss_and_gradients(model, fused=False, batch=batch), expected)
+    name = forward.__name__
+    model.forward = MethodType(wraps(type(model).forward)(forward), model)
+    with pytest.raises(ValueError, match=f"test_patch.{name} .*without calling the output embeddings"):
+        model(**batch)
+    del model.forward
+    assert model(**batch).loss.requires_grad
 
 
 def test_encoder_decoders_and_models_without_a_head_are_refused():

@@ -56,10 +56,18 @@ def test_plain_trainer_divides_by_the_tokens_of_the_step_and_refuses_other_count
         train(str(tmp_path), "Qwen2", 2, 4, transformers.Trainer)
 
 
-def test_trainer_gradients_do_not_depend_on_ranks(tmp_path, monkeypatch):
+def test_trainer_that_makes_its_model_logs_the_terms(tmp_path):
+    expected, output = reference("Qwen2")
+    gradients, logs = train(str(tmp_path), "Qwen2", 8, 1, init=True)
+    assert_same(gradients, expected)
+    assert logs["box"] == pytest.approx(output.weighted()["box"].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("data", [None, train_once.Stream()], ids=["list", "stream"])
+def test_trainer_gradients_do_not_depend_on_ranks(data, tmp_path, monkeypatch):
     expected, output = reference("Qwen2")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
-    start_processes(be_a_rank, (str(tmp_path), "Qwen2", 2, 2), nprocs=2, start_method="fork")
+    start_processes(be_a_rank, (str(tmp_path), "Qwen2", 2, 2, data), nprocs=2, start_method="fork")
     found = torch.load(tmp_path / "found.pt")
     assert_same(found["gradients"], expected)
     assert found["logs"]["loss"] == pytest.approx(output.total().item(), rel=1e-4)
@@ -116,6 +124,24 @@ def test_trainer_refuses_a_model_that_is_not_patched(tmp_path):
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match=r"patch\(model, objective\)"):
         coord_losses.hf.CoordTrainer(model=tiny_models.model("Qwen2"), args=arguments)
-    arguments.label_smoothing_factor = 0.1
-    with pytest.raises(ValueError, match="label_smoothing_factor"):
-        coord_losses.hf.CoordTrainer(model=patch(tiny_models.model("Qwen2"), tiny_models.objective()), args=arguments)
+
+
+REFUSED = {"label_smoothing_factor": 0.1, "loss_type": "dft", "use_liger_kernel": True, "dispatch_batches": True}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_trainer_refuses_arguments_that_would_have_no_effect(name, tmp_path, monkeypatch):
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none")
+    if name == "dispatch_batches":
+        arguments.accelerator_config.dispatch_batches = True
+        from accelerate import Accelerator
+
+        monkeypatch.setattr(Accelerator, "num_processes", 2)
+    else:
+        setattr(arguments, name, REFUSED[name])
+    with pytest.raises(ValueError, match=name):
+        coord_losses.hf.CoordTrainer(
+            model=patch(tiny_models.model("Qwen2"), tiny_models.objective()),
+            args=arguments,
+            train_dataset=tiny_models.samples(),
+        )

@@ -9,7 +9,16 @@ from transformers import TrainingArguments
 from coord_losses.hf import CoordTrainer, patch
 
 
-def train(out, name, batch, accumulation, trainer=CoordTrainer, config=tiny_models.CONFIG, **options):
+class Stream(torch.utils.data.IterableDataset):
+    """The samples one after another."""
+
+    def __iter__(self):
+        return iter(tiny_models.samples())
+
+
+def train(
+    out, name, batch, accumulation, trainer=CoordTrainer, config=tiny_models.CONFIG, *, init=False, data=None, **options
+):
     arguments = TrainingArguments(
         output_dir=out,
         per_device_train_batch_size=batch,
@@ -26,21 +35,28 @@ def train(out, name, batch, accumulation, trainer=CoordTrainer, config=tiny_mode
         disable_tqdm=True,
         **options,
     )
-    model = patch(tiny_models.model(name), tiny_models.objective(config))
+
+    def patched():
+        return patch(tiny_models.model(name), tiny_models.objective(config))
+
     trained = trainer(
-        model=model, args=arguments, train_dataset=tiny_models.samples(), data_collator=tiny_models.collator()
+        **({"model_init": patched} if init else {"model": patched()}),
+        args=arguments,
+        train_dataset=tiny_models.samples() if data is None else data,
+        data_collator=tiny_models.collator(),
     )
+    model = patched() if init else trained.model
     before = [p.detach().clone() for p in model.parameters()]
     trained.train()
-    gradients = [b - p.detach() for b, p in zip(before, model.parameters(), strict=True)]
+    gradients = [b - p.detach() for b, p in zip(before, trained.model.parameters(), strict=True)]
     return gradients, trained.state.log_history[0]
 
 
-def be_a_rank(rank, out, name, batch, accumulation):
+def be_a_rank(rank, out, name, batch, accumulation, data=None):
     torch.set_num_threads(1)  # in a fork, which has none of the other threads
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="0")
     torch.distributed.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
-    gradients, logs = train(out, name, batch, accumulation)
+    gradients, logs = train(out, name, batch, accumulation, data=data)
     if rank == 0:
         torch.save({"gradients": gradients, "logs": logs}, f"{out}/found.pt")
     torch.distributed.destroy_process_group()  # else a rank that ends before the other may abort in its threads

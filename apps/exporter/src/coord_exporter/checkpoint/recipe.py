@@ -31,6 +31,11 @@ class Step:
         """Return whether any of rows lo..hi-1 changes."""
         return True
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no value changes, whatever it is, since what would be added is 0."""
+        return False
+
     def open(self) -> RowFunction:
         """Load the step's tensors, which live as long as the returned function."""
         raise NotImplementedError
@@ -110,6 +115,13 @@ def read_rows(tensor: TensorInfo, lo: int, hi: int) -> torch.Tensor:
 def read_float(tensor: TensorInfo) -> torch.Tensor:
     """Read a whole tensor in float32, meant for the small factors of an adapter."""
     return read_rows(tensor, 0, tensor.rows).reshape(tensor.shape)
+
+
+def same_values(one: TensorInfo, other: TensorInfo) -> bool:
+    """Return whether two stored tensors have the same bytes."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return all(one.read(lo, hi) == other.read(lo, hi) for lo, hi in one.blocks())
 
 
 def first_not_finite(rows: torch.Tensor) -> int | None:

@@ -10,18 +10,19 @@ from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_data.reading.image_set import ImageSet
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.local import LocalEngine
-from coord_trainer.answers.records import answer_into, sources_of, with_objects
-from coord_trainer.answers.resumable_file import Record, begin, discard, is_answered, json_line, make_folder
-from coord_trainer.answers.speed.of_checkpoint import check_speed
-from coord_trainer.answers.token_limit import token_limit
-from coord_trainer.checkpoints import weight_files
-from coord_trainer.config.decoding import Decoding, prediction_files
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.local import LocalEngine
+from coord_detect.answers.records import answer_into, sources_of, with_objects
+from coord_detect.answers.resumable_file import Record, begin, discard, is_answered, json_line, make_folder
+from coord_detect.answers.token_limit import token_limit
+from coord_detect.console import all_ranks_done, is_first
+from coord_detect.model.card import read_card
+from coord_detect.model.checkpoint import LoadedCheckpoint, open_checkpoint
+from coord_detect.model.checkpoints import weight_files
+from coord_detect.settings.decoding import Decoding
+from coord_detect.speed.of_checkpoint import check_speed
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import all_ranks_done, is_first
-from coord_trainer.model.card import read_card
-from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+from coord_trainer.folder import prediction_files
 
 _ANSWER_SETTINGS = {
     *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects"),
@@ -54,7 +55,9 @@ def predict_images(
         return 0
     opened = open_checkpoint(checkpoint, config)
     check_speed(config, opened.family)
-    limit = config.evaluation.max_new_tokens or token_limit(config, opened.processor.tokenizer, images.words)
+    limit = config.evaluation.max_new_tokens or token_limit(
+        config, opened.processor.tokenizer, images.words, config.data.most_objects
+    )
     trained = card.names if (card := read_card(checkpoint)) is not None else ()
     detectors = {
         decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint), trained)

@@ -12,17 +12,17 @@ from transformers import TrainerCallback
 
 from coord_codec import CoordVocab
 from coord_data.reading.image_set import ImageSet
+from coord_detect.answers.records import prediction_records, sources_of
+from coord_detect.answers.resumable_file import Record
+from coord_detect.answers.token_limit import token_limit
+from coord_detect.console import say
+from coord_detect.model.attention import attend_to_whole_rows
+from coord_detect.model.card import system_text
+from coord_detect.model.checkpoint import LoadedCheckpoint
+from coord_detect.model.checkpoints import AP, answer_scores, scores_since_best
 from coord_trainer.answers.decodings import detector_of, refuse_failures
-from coord_trainer.answers.records import prediction_records, sources_of
-from coord_trainer.answers.resumable_file import Record
 from coord_trainer.answers.score import headline, score_predictions
-from coord_trainer.answers.token_limit import token_limit
-from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say
-from coord_trainer.model.attention import attend_to_whole_rows
-from coord_trainer.model.card import system_text
-from coord_trainer.model.checkpoint import LoadedCheckpoint
 
 _DRAWN_SIDE = 640
 """Longer side, in pixels, of the images for TensorBoard."""
@@ -41,7 +41,9 @@ class SubsetScorer:
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config = config
-        limit = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
+        limit = section.max_new_tokens or token_limit(
+            config, processor.tokenizer, images.words, config.data.most_objects
+        )
         used = vocab if config.custom.coord_tokens.enabled else None
         without_model = LoadedCheckpoint(None, processor, used, system_text(config))
         alone = config.model_copy(update={"evaluation": section.model_copy(update={"views": ()})})

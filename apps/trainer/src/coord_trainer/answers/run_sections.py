@@ -9,10 +9,10 @@ from typing import Any
 from coord_codec.counts import counted
 from coord_codec.files import read_json, read_json_lines
 from coord_codec.pages import figure, safe, table
+from coord_detect.model.checkpoints import AP, answer_scores
 from coord_eval import ReportSection
 from coord_eval.html import PALETTE, chart
 from coord_losses import registered_terms
-from coord_trainer.checkpoints import AP, answer_scores
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.training.metrics import STEP_TIME
 

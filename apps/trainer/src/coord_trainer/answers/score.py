@@ -14,17 +14,18 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.pages import safe
 from coord_data.reading.image_set import ImageSet
+from coord_detect.answers.finish import read_options
+from coord_detect.answers.resumable_file import make_folder, unfinished
+from coord_detect.answers.summary import LEFT_OUT
+from coord_detect.console import first_rank_first, is_first, say
+from coord_detect.settings.decoding import Decoding
 from coord_eval import Evaluation, ReportSection, score
 from coord_trainer.answers.decodings import predict_images
-from coord_trainer.answers.finish import read_options
-from coord_trainer.answers.resumable_file import make_folder, unfinished
 from coord_trainer.answers.run_sections import run_sections, trained_keys
-from coord_trainer.answers.summary import LEFT_OUT
 from coord_trainer.answers.verdict import memorising_verdict
-from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.data.load import load_scored, report_sets
+from coord_trainer.folder import prediction_files
 
 
 def evaluate_checkpoint(

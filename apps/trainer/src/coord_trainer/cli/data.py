@@ -46,8 +46,8 @@ def inspect(
     Example: uv run apps/trainer inspect annotations.json --images photos
     """
     from coord_codec import RunError
+    from coord_detect.console import say
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.console import say
     from coord_trainer.data.load import source_configs
     from coord_trainer.inspection.report import inspect_data
 

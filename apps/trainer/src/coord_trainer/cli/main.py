@@ -15,8 +15,8 @@ import typer
 
 from coord_codec.commands.exit_codes import stop
 from coord_codec.commands.program import Commands, version_option
-from coord_trainer.console import is_first
-from coord_trainer.environment import set_environment
+from coord_detect.console import is_first
+from coord_detect.environment import set_environment
 
 _EXAMPLES = """
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import MISSING, fields
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coord_data.cli import NewPlace, Strict, must_be_folder, must_not_exist  # noqa: F401 - with ours
-from coord_trainer.console import say
-from coord_trainer.environment import set_environment
+from coord_codec.commands.options import NewPlace, Strict  # noqa: F401 - with ours
+from coord_data.cli import must_be_folder, must_not_exist  # noqa: F401 - with ours
+from coord_detect.console import say
+from coord_detect.environment import set_environment
 
 if TYPE_CHECKING:
     from coord_eval import Evaluation
@@ -33,69 +31,19 @@ ConfigFile = Annotated[
 ]
 
 
-Checkpoint = Annotated[
-    Path,
-    typer.Argument(
-        help="A run folder, or the folder of a checkpoint or of an adapter whose base is on disk.", show_default=False
-    ),
-]
-
-
-Views = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="VIEW",
-        help="A further view of each image, fused with the others (test-time augmentation): mirror, scale:1.25, "
-        "tiles:640x640, tiles:auto, classes; may be repeated.",
-    ),
-]
-Speed = Annotated[
-    Literal["plain", "exact"] | None,
-    typer.Option(
-        help="exact drafts the tokens that answers leave no choice in and verifies them in one pass (speculative "
-        "decoding), with the same answers."
-    ),
-]
-MinScore = Annotated[float | None, typer.Option(help="Leave out boxes with a lower score; 0 keeps all.")]
-Precision = Annotated[
-    float | None, typer.Option(help="Keep the boxes with this precision, of a model that `calibrate` has calibrated.")
-]
-Recall = Annotated[float | None, typer.Option(help="Keep the boxes with this recall, likewise.")]
-
-
-def with_options_of(record: type) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command, in place of its `**options`, those that the fields of a record state."""
-    hints = get_type_hints(record, include_extras=True)
-    stated = [
-        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
-        for one in fields(record)
-        if get_origin(hints[one.name]) is Annotated
-    ]
-    stated = [one if one.default is not MISSING else one.replace(default=Parameter.empty) for one in stated]
-
-    def decorate(command: Any) -> Any:
-        (words, *own, _) = signature(command, eval_str=True).parameters.values()
-        taken = [words, *stated, *own]
-        command.__signature__ = Signature(taken)
-        command.__annotations__ = {one.name: one.annotation for one in taken}
-        return command
-
-    return decorate
-
-
 def resolve_config(
     config: Path | None, overrides: list[str] | None, strict: bool, checkpoint: Path | None = None
 ) -> RunConfig:
     """Return the checked configuration; settings that the user did not set are taken from `checkpoint`."""
-    from coord_trainer.checkpoints import check_model_path
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.model.model_path import check_model_path
 
     words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
     resolved = load_run_config(config, words, trains=checkpoint is None, needs_data=True)
     if checkpoint is None:
         check_model_path(resolved.model)
     else:
-        from coord_trainer.model.card import CARD_FILE, as_trained
+        from coord_detect.model.card import CARD_FILE, as_trained
 
         resolved = as_trained(resolved, checkpoint)
         if not (checkpoint / CARD_FILE).is_file():
@@ -103,14 +51,14 @@ def resolve_config(
     set_environment(resolved.model.download)
     if not resolved.model.attention.startswith("flash"):
         return resolved
-    from coord_trainer.model.checkpoint import with_usable_attention
+    from coord_detect.model.checkpoint import with_usable_attention
 
     return with_usable_attention(resolved)
 
 
 def find_model_and_config(model: Path, config: Path | None) -> tuple[Path, Path | None]:
     """Return the checkpoint that `model` names, and `config` or else the configuration of its run."""
-    from coord_trainer.checkpoints import locate_model
+    from coord_detect.model.checkpoints import locate_model
 
     checkpoint = locate_model(model)
     of_run = model / "config.yaml"
@@ -131,7 +79,7 @@ def load_libraries() -> None:
 
 def print_scores(evaluation: Evaluation, folder: Path) -> None:
     """Print the scores and the path of the report."""
-    from coord_trainer.answers.summary import summary
+    from coord_detect.answers.summary import summary
 
     for line in summary(evaluation):
         say(line)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from coord_codec import InputError, geometry_of
 from coord_codec.counts import counted
-from coord_trainer.answers.served.request import Form
+from coord_detect.cli.options import with_options_of, words_of
+from coord_detect.console import say
+from coord_detect.served.request import Form
 from coord_trainer.cli.main import app
-from coord_trainer.cli.options import ConfigFile, Strict, Views, load_libraries
-from coord_trainer.console import say
+from coord_trainer.cli.options import ConfigFile, Strict, load_libraries
 
 
 @app.command()
+@with_options_of(settings=("views",))
 def review(
     words: Annotated[
         list[str],
@@ -42,19 +44,19 @@ def review(
     export: Annotated[
         list[Form] | None, typer.Option(help="Also write proposals for a labelling tool; may be repeated.")
     ] = None,
-    views: Views = None,
     force: Annotated[bool, typer.Option("--force", help="Delete the answers in --out and start anew.")] = False,
     strict: Strict = False,
+    **options: Any,
 ) -> None:
     """Find labels that are probably wrong (label errors) by a model's answers and by how likely it finds each label.
 
     Example: uv run apps/trainer review runs/a val.json --images val --out reviewed
     """
-    from coord_trainer.answers.detect.arguments import as_setting, read_settings, split_words
-    from coord_trainer.answers.detect.image_sources import annotated_sources
-    from coord_trainer.checkpoints import locate_model
+    from coord_detect.detection.arguments import read_settings, split_words
+    from coord_detect.detection.image_sources import annotated_sources
+    from coord_detect.model.card import as_trained
+    from coord_detect.model.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.model.card import as_trained
 
     forms = tuple(dict.fromkeys(form.value for form in export or ()))
     if words[:1] == ["apply"]:
@@ -62,7 +64,7 @@ def review(
         return
     first, others, settings = split_words(words, endpoint=False)
     places = [*([first] if first is not None else []), *map(Path, others)]
-    settings += as_setting(views)
+    settings += words_of(options)
     resolved = read_settings(None, settings)
 
     if unfit := [form for form in forms if form in ("yolo", "voc")]:

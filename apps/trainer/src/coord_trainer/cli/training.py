@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from coord_codec import InputError
+from coord_detect.console import say
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, Overrides, Strict, load_libraries, print_scores, resolve_config
-from coord_trainer.console import say
 
 if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig
@@ -38,10 +40,25 @@ def first_run(
         _train(load_run_config(file, overrides or []), name)
 
 
-WITHOUT_CONFIG = (
-    "no configuration (-c): every setting has its default; -c configs/memorise.yaml memorises a few of your own "
-    "images, which shows within minutes whether data and path are right"
-)
+RECIPES = {
+    "configs/memorise.yaml": "memorises a few images with a tiny model, in minutes: are data and path right?",
+    "configs/dlora/sft_base.yaml model.path=CHECKPOINT": "fine-tunes a checkpoint with DoRA, on a GPU",
+}
+"""The configurations for own data, and what each is for."""
+
+
+def _refuse_without_recipe(overrides: list[str]) -> None:
+    """Raise an `InputError` with the commands that train on the data of `overrides`, which state no loss."""
+    from coord_trainer.config.run_config import load_run_config
+
+    load_run_config(None, [*overrides, "custom.coord_soft_ce_w1.enabled=true"])  # a mistyped key is told first
+    words = " ".join(map(shlex.quote, overrides)) or "data.annotations=instances.json data.images=images"
+    commands = "".join(
+        f"\n  uv run apps/trainer train -c {recipe} {words}\n    {why}" for recipe, why in RECIPES.items()
+    )
+    raise InputError(
+        f"train: expected a configuration (-c), or loss terms in custom.*; found neither. For your own data:{commands}"
+    )
 
 
 @app.command()
@@ -65,8 +82,8 @@ def train(
     Example: uv run apps/trainer train -c configs/memorise.yaml data.annotations=a.json data.images=images
     """
     overrides = [*(overrides or []), *(["run.profile=true"] if profile else [])]
-    if config is None:
-        say(WITHOUT_CONFIG)
+    if config is None and not any(word.startswith("custom.") for word in overrides):
+        _refuse_without_recipe(overrides)
     resolved = resolve_config(config, overrides, strict)
     if not dry:
         _train(resolved, config.stem if config is not None else "train")

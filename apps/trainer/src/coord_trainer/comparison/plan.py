@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError
-from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config, read_yaml
+from coord_detect.settings.load import flat_settings, read_yaml
+from coord_trainer.config.run_config import RunConfig, load_run_config
 
 _PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
 """Settings that the comparison sets for each run, with the option that decides them."""

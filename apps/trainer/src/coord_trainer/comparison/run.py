@@ -16,12 +16,15 @@ from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, read_json_lines, write_text
 from coord_data.reading.image_set import ImageSet
+from coord_detect.answers.resumable_file import make_folder
+from coord_detect.console import say
+from coord_detect.model.checkpoints import AP, find_checkpoint
+from coord_detect.settings.decoding import Decoding
+from coord_detect.settings.load import changed_settings, read_yaml
 from coord_eval import Evaluation, TrainingCurves, compare, training_curves
 from coord_losses import registered_terms
 from coord_trainer.answers.decodings import predict_images
-from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.answers.score import score_predictions
-from coord_trainer.checkpoints import AP, check_model_path, find_checkpoint
 from coord_trainer.comparison.plan import (
     LossGroup,
     PlannedRun,
@@ -30,10 +33,10 @@ from coord_trainer.comparison.plan import (
     plan_runs,
     result_settings,
 )
-from coord_trainer.config.decoding import Decoding, prediction_files
-from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
-from coord_trainer.console import say
+from coord_trainer.config.run_config import check_run_config
 from coord_trainer.data.load import load_data
+from coord_trainer.folder import prediction_files
+from coord_trainer.model.model_path import check_model_path
 
 _DATA_FIELDS = ("annotations", "images", "heldout_annotations", "heldout_images", "shapes", "strict")
 """The settings that select images, which have to be equal; other settings of `data` may differ between groups."""

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from coord_codec.boxes import OnBadBox
-from coord_codec.vocab import PLACEHOLDERS
 from coord_data.reading.rules import Format
 from coord_data.sources.object_rules import ClassNames
-from coord_trainer.config.base import Fraction, Probability, Section
+from coord_detect.settings.base import Fraction, Probability, Section
+from coord_detect.settings.prompts import ClassPrompt, Prompt
 
 Queries = Literal["all", "per_class", "class_list", "mixed"]
-
-
-_CONTROL_TOKENS = re.compile(
-    "|".join((r"<\|(im_start|im_end|endoftext|(image|video|vision)_[a-z]+)\|>", *map(re.escape, PLACEHOLDERS)))
-)
-"""Tokens that end a message or are replaced by pixels, which a chat template would interpret within a prompt."""
-
-
-def _plain_prompt(value: str) -> str:
-    if not value.strip() or "<image>" in value:
-        raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
-    if token := _CONTROL_TOKENS.search(value):
-        raise ValueError(f"expected a prompt in plain words, without the control token {token[0]}; remove it")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError("expected valid Unicode, found half a surrogate pair") from None
-    return value
-
-
-def _class_prompt(value: str) -> str:
-    if "{classes}" not in value or "<image>" in value:
-        raise ValueError("expected a prompt with {classes} and without <image>; the image is put in front of it")
-    return _plain_prompt(value)
 
 
 def _folder_name(value: str) -> str:
@@ -47,8 +22,6 @@ def _folder_name(value: str) -> str:
     return value
 
 
-Prompt = Annotated[str, AfterValidator(_plain_prompt)]
-ClassPrompt = Annotated[str, AfterValidator(_class_prompt)]
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 
 

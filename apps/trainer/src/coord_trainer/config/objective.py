@@ -9,8 +9,9 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
-from coord_trainer.config.base import Section
-from coord_trainer.config.rules import Rule, first_contradiction, value_of
+from coord_detect.settings.base import Section
+from coord_detect.settings.rules import Rule, first_contradiction, value_of
+from coord_detect.settings.sections import Coordinates, CoordTokens
 
 if TYPE_CHECKING:
     from coord_losses import ObjectiveConfig
@@ -19,10 +20,9 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class CoordTokensConfig(Section):
+class CoordTokensConfig(CoordTokens):
     """Whether coordinates are tokens, and whether ms-swift may normalise boxes."""
 
-    enabled: bool = Field(True, description="coordinates are tokens; false trains the numbers 0 to 999 as plain text")
     skip_bbox_norm: bool = Field(
         True, description="prevent ms-swift from normalising boxes, which are in the target text already"
     )
@@ -87,7 +87,7 @@ class CoordObjectiveConfig(Section):
     )
 
 
-class CustomConfig(Section):
+class CustomConfig(Coordinates):
     """Everything under `custom:`; `.objective` is the configuration of `coord_losses`."""
 
     coord_tokens: CoordTokensConfig = Field(

@@ -16,8 +16,9 @@ from pydantic.fields import FieldInfo
 from coord_codec import InputError
 from coord_codec.geometry.table import KnownGeometry
 from coord_data.reading.rules import format_name
+from coord_detect.settings.words import did_you_mean
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.config.swift_arguments import argument_table, did_you_mean
+from coord_trainer.config.swift_arguments import ELSEWHERE, argument_table
 
 _NAMES = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path", NoneType: "null"}
 
@@ -49,7 +50,7 @@ def config_keys(prefix: str = "") -> list[ConfigKey]:
     if prefix in ("", "training"):  # the training arguments are listed only if one is asked for
         chosen = [key for key in chosen if not key.name.startswith("training.")]
     if not chosen and prefix:
-        word, named = prefix.lower(), did_you_mean(prefix, argument_table())
+        word, named = prefix.lower(), did_you_mean(prefix, argument_table(), ELSEWHERE)
         found = [key for key in keys if word in key.name.lower() or named.endswith(f" {key.name[9:]}?")]
         chosen = found or [key for key in keys if word in key.meaning.lower()]
     if not chosen:

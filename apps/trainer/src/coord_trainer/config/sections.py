@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
-from coord_codec import Geometry, geometry_of
 from coord_data.reading.rules import ReadingRules
-from coord_trainer.config.base import Fraction, Probability, Section, Seed
-from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
-from coord_trainer.config.decoding import Decoding
-from coord_trainer.config.rules import Rule
+from coord_detect.settings.base import Fraction, Probability, Section, Seed
+from coord_detect.settings.rules import Rule
+from coord_detect.settings.sections import Answering, Asking, Loading, in_order
+from coord_trainer.config.data_sources import AugmentConfig, Queries, SourceConfig
 from coord_trainer.config.swift_arguments import shards_weights
-from coord_trainer.views.registry import views_of
-
-DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
-DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
 
 
 class RunSection(Section):
@@ -70,23 +65,17 @@ class TinyModelConfig(Section):
         for name in ("hidden", "vision_hidden"):
             if getattr(self, name) % (4 * self.heads):
                 raise ValueError(f"model.tiny.{name} must be a multiple of 4 x heads, found {getattr(self, name)}")
-        _in_order("model.tiny.min_pixels", self.min_pixels, "model.tiny.max_pixels", self.max_pixels)
+        in_order("model.tiny.min_pixels", self.min_pixels, "model.tiny.max_pixels", self.max_pixels)
         return self
 
 
-class ModelSection(Section):
+class ModelSection(Loading):
     """A checkpoint (`path`: folder or hub id), or without one the built-in tiny model."""
 
     path: str | None = Field(
         None, min_length=1, description="folder of a checkpoint of a known family, or a hub id with `model.download`"
     )
     download: bool = Field(False, description="allow network access, to download a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number format of the weights")
-    attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = Field(
-        "sdpa",
-        description="attention implementation; sdpa is PyTorch's, with its own flash-attention on a GPU in half "
-        "precision; flash_attention_2 and 3 need a package each, and are replaced by sdpa where they cannot run",
-    )
     fused_head: bool = Field(
         True,
         description="compute head and loss in chunks, without the logits of all tokens at once; false uses the "
@@ -111,12 +100,12 @@ class ShapesConfig(Section):
     seed: Seed = Field(1, description="seed of the images, which `run.seed` does not change")
 
     @model_validator(mode="after")
-    def _sides_in_order(self) -> ShapesConfig:
-        _in_order("data.shapes.min_side", self.min_side, "data.shapes.max_side", self.max_side)
+    def _sidesin_order(self) -> ShapesConfig:
+        in_order("data.shapes.min_side", self.min_side, "data.shapes.max_side", self.max_side)
         return self
 
 
-class DataSection(Section, ReadingRules):
+class DataSection(Asking, ReadingRules):
     """Annotations and images, or without annotations the generated shapes."""
 
     annotations: Path | None = Field(
@@ -150,44 +139,14 @@ class DataSection(Section, ReadingRules):
         0.25,
         description="share of the queries by class that ask only for classes not in the image; their answer is empty",
     )
-    class_prompt: ClassPrompt = Field(
-        DEFAULT_CLASS_PROMPT, description="the user's message of a query; {classes} is replaced by the queried names"
-    )
     augment: AugmentConfig = Field(
         default_factory=AugmentConfig, description="changes of the training images and their boxes"
-    )
-    prompt: Prompt = Field(DEFAULT_PROMPT, description="the user's message beside the image")
-    max_objects: PositiveInt = Field(30, description="most objects in a target; further ones are left out and counted")
-    order: Literal["top_left", "given", "random", "size"] = Field(
-        "top_left",
-        description="order of the objects in a target: by (y1, x1), as annotated, random in each epoch, or "
-        "largest first",
-    )
-    markers: Literal["qwen", "obj"] = Field(
-        "qwen",
-        description="marker tokens around an object: `qwen`, which pretrained checkpoints know, or `obj`, which adds "
-        "<obj_start> and <obj_end>",
-    )
-    style: Literal["markers", "json"] = Field("markers", description="target as marked objects, or as JSON text")
-    max_vertices: Annotated[int, Field(ge=3, le=128)] = Field(
-        32, description="most vertices of a polygon in a target; outlines with more are simplified"
-    )
-    min_pixels: PositiveInt | None = Field(
-        None, description="images with fewer pixels are enlarged; the checkpoint's own limit when not given"
-    )
-    max_pixels: PositiveInt | None = Field(
-        None, description="images with more pixels are reduced; the checkpoint's own limit when not given"
     )
     packing: bool = Field(
         False,
         description="pack a rank's batch into one row without padding, in which each sample attends to itself; unlike "
         "ms-swift's packing it needs no flash-attn",
     )
-
-    @property
-    def shape(self) -> Geometry:
-        """The geometry of the targets."""
-        return geometry_of(self.geometry).with_max_vertices(self.max_vertices)
 
     @property
     def varies(self) -> bool:
@@ -198,6 +157,11 @@ class DataSection(Section, ReadingRules):
     def given(self) -> bool:
         """Whether there are annotations to train on, so that no shapes are generated."""
         return self.annotations is not None or bool(self.sources)
+
+    @property
+    def most_objects(self) -> int:
+        """The most objects of a target; generated shapes may have fewer than `max_objects`."""
+        return self.max_objects if self.given else min(self.max_objects, self.shapes.max_objects)
 
     def of_source(self, source: SourceConfig) -> DataSection:
         """Return the section of one source; settings that it leaves out are taken from this section."""
@@ -219,7 +183,6 @@ class DataSection(Section, ReadingRules):
         if any(has_weight) and not all(has_weight):
             number = has_weight.index(False)
             raise ValueError(f"data.sources.{number}.weight: give every source a weight or none, found none here")
-        _in_order("data.min_pixels", self.min_pixels, "data.max_pixels", self.max_pixels)
         for prefix in ("", "heldout_"):
             annotations, images = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
             if images is not None and annotations is None:
@@ -252,41 +215,14 @@ DATA_RULES = (
 """Contradictions of the section `data` with others."""
 
 
-def _in_order(low_name: str, low: float | None, high_name: str, high: float | None) -> None:
-    if low is not None and high is not None and low > high:
-        raise ValueError(f"{low_name} is {low} but {high_name} is {high}: the first must not be above the second")
-
-
-class EvaluationSection(Section):
+class EvaluationSection(Answering):
     """What is generated and scored after training."""
 
     images: Literal["heldout", "train", "none"] = Field(
         "heldout",
         description="images to generate answers for and to score: held-out, the training set (memorising), or none",
     )
-    limit: PositiveInt | None = Field(None, description="number of images to score, from the first; all if not given")
-    batch_size: PositiveInt = Field(50, description="images per batch when answers are generated")
-    max_new_tokens: PositiveInt | None = Field(
-        None,
-        description="longest answer in tokens; enough for data.max_objects objects with the longest name if not given",
-    )
     overlays: PositiveInt = Field(24, description="number of images that the report shows with their boxes")
-    decoding: tuple[Decoding, ...] = Field(
-        (Decoding(),),
-        description="how answers are generated and read: one decoding, or a list of them, of which the first is the "
-        "run's",
-    )
-    views: tuple[str, ...] = Field(
-        (),
-        description="further views of each image that are answered and fused with the answer to the image itself: "
-        "`mirror`, `scale:1.25` (a factor), `tiles:640x640` or `tiles:auto` (overlapping tiles), `classes` (a question "
-        "for each known label), or views of your own; each multiplies the time",
-    )
-    speed: Literal["plain", "exact"] = Field(
-        "plain",
-        description="plain generates a token in each pass through the model; exact drafts the tokens that answers "
-        "leave no choice in (speculative decoding) and verifies them in one pass, with the answers of plain",
-    )
     ap_steps: PositiveInt | None = Field(
         None, description="steps between two measurements of AP during training; never when not given"
     )
@@ -297,36 +233,6 @@ class EvaluationSection(Section):
         None,
         description="number of consecutive measurements without a higher AP until training stops; never if not set",
     )
-
-    @field_validator("views", mode="before")
-    @classmethod
-    def _words(cls, value: Any) -> Any:
-        return [word for word in value.split(",") if word] if isinstance(value, str) else value
-
-    @field_validator("views")
-    @classmethod
-    def _known_views(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        views_of(value)
-        return value
-
-    @field_validator("decoding", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        values = list(value) if isinstance(value, list | tuple) else [value]
-        if wrong := [item for item in values if not isinstance(item, dict | Decoding)]:
-            raise ValueError(
-                f"evaluation.decoding: expected settings such as {{grammar: markers, boxes: best_iou}}, or a list of "
-                f"them, found {wrong[0]!r}"
-            )
-        return values
-
-    @field_validator("decoding")
-    @classmethod
-    def _each_once(cls, value: tuple[Decoding, ...]) -> tuple[Decoding, ...]:
-        if not value or len(set(value)) != len(value):
-            names = ", ".join(decoding.name for decoding in value) or "none"
-            raise ValueError(f"evaluation.decoding: expected one or more decodings, each once, found {names}")
-        return value
 
 
 _BEST_BY_AP = "the best checkpoint is then the one with the highest AP; leave one of the two out"
@@ -363,26 +269,6 @@ EVALUATION_RULES = (
         ("evaluation.ap_steps", "training.deepspeed"),
         "it shards the weights (stage 3), and answers need a complete model on each rank; use zero2, or score "
         "checkpoints afterwards (evaluate)",
-    ),
-    Rule(
-        lambda c: not c.custom.coord_tokens.enabled and any(d.needs_tokens for d in c.evaluation.decoding),
-        ("evaluation.decoding", "custom.coord_tokens.enabled"),
-        "grammar and distributions require coordinate tokens; use {grammar: none, boxes: tokens} for such answers",
-    ),
-    Rule(
-        lambda c: not c.data.shape.is_box and any(d.boxes != "tokens" for d in c.evaluation.decoding),
-        ("evaluation.decoding", "data.geometry"),
-        "boxes other than tokens are for boxes alone; leave `boxes` out",
-    ),
-    Rule(
-        lambda c: c.evaluation.speed != "plain" and not c.custom.coord_tokens.enabled,
-        ("evaluation.speed", "custom.coord_tokens.enabled"),
-        "tokens are drafted by the form of answers with coordinate tokens; use plain",
-    ),
-    Rule(
-        lambda c: c.evaluation.speed != "plain" and c.model.attention.startswith("flash"),
-        ("evaluation.speed", "model.attention"),
-        "answers of a batch that differ in length need a mask of their own; use sdpa, or plain",
     ),
     Rule(
         lambda c: c.evaluation.images == "train" and len(c.data.sources) > 1,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec.files import read_json
+from coord_detect.settings.rules import Rule
+from coord_detect.settings.words import did_you_mean, yaml_word
 from coord_trainer.config.refused_arguments import refusal
-from coord_trainer.config.rules import Rule
 from coord_trainer.config.tables import read_table
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
@@ -144,7 +145,7 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
         if value is None and (argument or reason):
             continue
         if argument is None:
-            unknown = f"is not an argument of ms-swift's SFT{did_you_mean(name, argument_table())}"
+            unknown = f"is not an argument of ms-swift's SFT{did_you_mean(name, argument_table(), ELSEWHERE)}"
             problems.append(f"training.{name} {reason or unknown}")
             continue
         try:
@@ -157,19 +158,7 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
     return values
 
 
-def yaml_word(value: Any, is_text: bool) -> str:
-    """Return a hint about a word that YAML has converted to a boolean, or to a number if text is expected."""
-    if isinstance(value, bool):
-        word, hint = ("on", "how YAML reads yes and on") if value else ("off", "how YAML reads no and off")
-        hint = f", which is {hint} (a boolean)"
-    elif is_text and isinstance(value, int | float):
-        word, hint = str(value), ", which YAML has read as a number"
-    else:
-        return ""
-    return f"{hint}; put the word in quotes, on a command line '\"{word}\"'" if is_text else hint
-
-
-_ELSEWHERE = {
+ELSEWHERE = {
     "epochs": "num_train_epochs",
     "num_epochs": "num_train_epochs",
     "steps": "max_steps",
@@ -193,17 +182,6 @@ _ELSEWHERE = {
     "cutoff_len": "max_length",
 }
 """Arguments by the names that they have in other libraries."""
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint that names the most similar of the `known` words; empty if none is similar."""
-    from difflib import get_close_matches
-
-    known = list(known)
-    initials = [name for name in known if "".join(part[:1] for part in name.split("_")) == word]  # lr
-    elsewhere = [_ELSEWHERE[word]] if _ELSEWHERE.get(word) in known else []
-    near = elsewhere or get_close_matches(word, known, n=1) or initials
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:

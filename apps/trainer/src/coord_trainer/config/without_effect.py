@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from coord_trainer.config.rules import Rule, value_of
+from coord_detect.settings.rules import Rule, value_of
 
 _RATES = ("learning_rate", "vit_lr", "aligner_lr")
 _OF_ADAM = {

@@ -9,19 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from coord_codec import InputError
+from coord_codec import Geometry, InputError
+from coord_codec.coco.shapes import in_place_of
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import read_json, write_text
 from coord_data.reading.image_set import ImageSet, load_annotated
+from coord_detect.console import say
+from coord_detect.families.registry import FAMILIES
 from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import refers_to_sides
 from coord_trainer.data.shapes import draw_set, keep
-from coord_trainer.families.registry import FAMILIES
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
@@ -85,6 +86,27 @@ def _load(name: str, section: DataSection, source: SourceConfig | None, scored: 
         note = f"{counted(with_sides, 'record contains', 'records contain')} left or right, not mirrored (augment.flip)"
         images = replace(images, notes=(*images.notes, note))
     return MixtureSource(name, images, section, weight)
+
+
+def _refuse_without_shapes(sets: Sequence[ImageSet], data: DataSection) -> None:
+    """Raise `InputError` if all shapes were made of boxes, which an IoU of outlines or masks would be said of."""
+    sets = [images for images in sets if images.target_counts.any()]
+    objects = sum(int(images.target_counts.sum()) for images in sets)
+    if sets and all(_has_boxes_alone(images, data.shape) for images in sets):
+        raise InputError(
+            f"{', '.join(images.name for images in sets)}: data.geometry is {data.geometry}, and the annotations have "
+            f"no shape but boxes ({counted(objects, 'object')}), whose corners would teach and measure no outline; set "
+            "data.geometry=box, or annotate shapes"
+        )
+
+
+def _has_boxes_alone(images: ImageSet, kind: Geometry) -> bool:
+    """Return whether every object has the shape that was derived from its box, for shapes with an extent."""
+    derived = images.annotations.notes.get(in_place_of(kind), 0)
+    if not kind.has_extent or int(images.target_counts.sum()) > derived:
+        return False
+    targets = (target for instance in images.instances for target in instance.targets)
+    return all(t.geometry is None or t.geometry.coordinates == kind.from_box(t.bbox) for t in targets)
 
 
 def _names(sources: Sequence[SourceConfig]) -> list[str]:
@@ -186,6 +208,10 @@ def load_data(config: RunConfig, folder: Path) -> RunData:
             "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
             "evaluation.images: train to measure memorising"
         )
+    if config.data.given:
+        if all(source.images is not None for source in train.sources):  # conversations may have shapes too
+            _refuse_without_shapes(train.image_sets, config.data)
+        _refuse_without_shapes([] if heldout is None else [heldout], config.data)
     return RunData(train, heldout, scores)
 
 
@@ -201,8 +227,11 @@ def load_scored(config: RunConfig, folder: Path) -> ImageSet:
     if not config.data.given:
         return keep(draw_set(config, wanted, folder))
     if wanted == "train":
-        return load_training(config).only
-    return _load("heldout", rules_of(config).of_heldout(), None, scored=True).images
+        images = load_training(config).only
+    else:
+        images = _load("heldout", rules_of(config).of_heldout(), None, scored=True).images
+    _refuse_without_shapes([images], config.data)
+    return images
 
 
 def report_mixture(train: Mixture) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from coord_codec import Instance
 from coord_codec.records import ABSENT, UNCERTAIN, descriptions_in, phrase_of
+from coord_detect.views.sides import names_a_side
 from coord_trainer.config.sections import DataSection
-from coord_trainer.sides import names_a_side
 
 _MODES = ("all", "per_class", "class_list")
 LONGEST_LIST = 5

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from coord_codec import Instance, SequenceLayout, find_layout
 from coord_data.looking.processes import in_processes
 from coord_data.records import Records
-from coord_trainer.console import world_size
+from coord_detect.console import world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.targets import TargetWriter

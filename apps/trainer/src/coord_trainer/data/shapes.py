@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from coord_codec import Geometry, Instance, Object, geometry_of, read_annotations, shape_of, write_instances
 from coord_data.reading.image_set import ImageSet
+from coord_detect.console import is_first
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import ShapesConfig
-from coord_trainer.console import is_first
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220), "yellow": (225, 205, 40)}
 SHAPES = ("circle", "square", "triangle")

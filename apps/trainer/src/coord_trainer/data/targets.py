@@ -1,11 +1,11 @@
-"""The target text of a sample: prompt, and objects in training order; and the ids of its markers."""
+"""The target text of a sample: prompt, and objects in training order."""
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
 
-from coord_codec import MARKERS, CoordVocab, Instance, Object, coordinates_of, encode_target, select_objects
+from coord_codec import CoordVocab, Instance, Object, coordinates_of, select_objects
 from coord_codec.geometry import Coordinates
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
@@ -35,14 +35,7 @@ class TargetWriter:
     def text(self, instance: Instance, epoch: int = 0) -> str:
         """Return the target text; with `order: random` it differs between epochs."""
         kept, _ = self.objects(instance, epoch)
-        return encode_target(
-            instance.model_copy(update={"objects": tuple(kept)}),
-            markers=self.data.markers,
-            style=self.data.style,
-            form="tokens" if self.coord_tokens else "numbers",
-            order="given",
-            geometry=self.data.shape,
-        )
+        return self.data.target_text(instance.model_copy(update={"objects": tuple(kept)}), self.coord_tokens)
 
     def true_coordinates(self, instance: Instance, epoch: int = 0) -> list[Coordinates]:
         """Return the unrounded ground-truth coordinates of each object in the target text."""
@@ -58,8 +51,3 @@ class TargetWriter:
     def seed_of(self, instance: Instance, epoch: int) -> int:
         """Return the seed of all random choices for an image in an epoch."""
         return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
-
-
-def marker_ids(data: DataSection, tokenizer) -> tuple[int, ...] | None:
-    """Return the token ids of the configured markers for `find_layout`; None for JSON targets."""
-    return MARKERS[data.markers].ids(tokenizer) if data.style == "markers" else None

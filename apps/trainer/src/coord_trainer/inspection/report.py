@@ -19,9 +19,9 @@ from coord_data.inspection.find_data import examine_named
 from coord_data.inspection.report import refuse, say_classes, say_findings, write_report
 from coord_data.reading.image_set import Evidence, ImageSet
 from coord_data.reading.rules import ReadingRules
+from coord_detect.console import say
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say
 from coord_trainer.data.load import load_training, rules_of, source_configs
 from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.shown import ModelView, ShownImage, with_model, without_model

@@ -32,9 +32,9 @@ from transformers.vision_utils import (
 )
 
 from coord_adapter import without_input_casts
+from coord_detect.families.family import Family
 from coord_losses import CoordObjective, ObjectSlots, global_denominators
 from coord_losses.hf.head import RowHead
-from coord_trainer.families.family import Family
 
 _SIMULATED = "coord_simulation"
 

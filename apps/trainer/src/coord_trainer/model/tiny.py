@@ -15,7 +15,7 @@ import torch
 
 from coord_adapter import smooth_rows, smooth_rows_2d
 from coord_codec import MARKERS, WILDCARD_TOKEN, CoordGrid, CoordVocab, coord_tokens
-from coord_trainer.console import say
+from coord_detect.console import say
 
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer, Qwen3VLForConditionalGeneration, Qwen3VLProcessor

@@ -9,16 +9,16 @@ from typing import Any
 
 from coord_codec import RunError
 from coord_codec.counts import counted
+from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.resumable_file import make_folder
+from coord_detect.console import is_first, say
+from coord_detect.detection.calibrate import trained_among, trained_images
+from coord_detect.detection.image_sources import Sources
+from coord_detect.detection.session import answer_sources, session_settings
+from coord_detect.model.checkpoints import locate_model
 from coord_eval import AnswerSettings, Calibration
 from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods, write_review_exports
-from coord_trainer.answers.answering_model import AnsweringModel
-from coord_trainer.answers.detect.calibrate import trained_among, trained_images
-from coord_trainer.answers.detect.image_sources import Sources
-from coord_trainer.answers.detect.session import answer_sources, session_settings
-from coord_trainer.answers.resumable_file import make_folder
-from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import is_first, say
 from coord_trainer.review.folds import split_folds, train_folds
 from coord_trainer.review.forcing import Forcing
 from coord_trainer.review.judging import Judged, JudgedRecord, judge, of_fold

@@ -11,13 +11,13 @@ from pathlib import Path
 from coord_codec import InputError, RunError, write_instances
 from coord_codec.counts import counted
 from coord_codec.files import read_text
-from coord_trainer.answers.detect.calibrate import file_digest
-from coord_trainer.answers.resumable_file import make_folder
-from coord_trainer.checkpoints import newest_complete
+from coord_detect.answers.resumable_file import make_folder
+from coord_detect.console import say
+from coord_detect.detection.calibrate import file_digest
+from coord_detect.model.checkpoints import newest_complete
 from coord_trainer.comparison.plan import LossGroup, PlannedRun
 from coord_trainer.comparison.run import train_all, why_not_kept
 from coord_trainer.config.run_config import RunConfig, check_run_config
-from coord_trainer.console import say
 from coord_trainer.review.judging import JudgedRecord
 
 

@@ -20,14 +20,13 @@ from PIL import Image
 from torch import nn
 
 from coord_codec import Instance
+from coord_detect.answers.generate import prompt_inputs
+from coord_detect.grammar.markers import DescriptionTrie
+from coord_detect.model.checkpoint import LoadedCheckpoint
+from coord_detect.model.coordinates import coordinate_statistics
+from coord_detect.speed.passes import followed_by
 from coord_eval.review import LabelLikelihood
-from coord_trainer.answers.generate import prompt_inputs
-from coord_trainer.answers.grammar.markers import DescriptionTrie
-from coord_trainer.answers.speed.passes import followed_by
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.data.targets import marker_ids
-from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.coordinates import coordinate_statistics
 from coord_trainer.review.label_text import LabelText, label_order, write_labels
 
 TokensOfLabel = tuple[int, list[int], list[list[int]]]
@@ -144,7 +143,7 @@ class Forcing:
     def _known(self) -> KnownNames | None:
         """The known names as tokens; None if names are not limited, or stand in JSON."""
         vocab, data, tokenizer = self.checkpoint.vocab, self.config.data, self.checkpoint.processor.tokenizer
-        markers = marker_ids(data, tokenizer)
+        markers = data.marker_ids(tokenizer)
         if not self.names or markers is None or vocab is None:
             return None
         closers = list(vocab.ids) if len(markers) == 2 else [markers[1]]

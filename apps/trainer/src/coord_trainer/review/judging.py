@@ -12,11 +12,11 @@ import torch
 
 from coord_codec import Instance
 from coord_codec.files import read_json, read_json_lines, write_text
+from coord_detect.answers.records import ImageSource, file_stamp
+from coord_detect.answers.resumable_file import begin, discard, json_line
+from coord_detect.console import is_first
 from coord_eval import ImageError, decode_image
 from coord_eval.review import LabelLikelihood
-from coord_trainer.answers.records import ImageSource, file_stamp
-from coord_trainer.answers.resumable_file import begin, discard, json_line
-from coord_trainer.console import is_first
 from coord_trainer.review.forcing import ForcedAnswer, Forcing
 
 FORCED = "forced.jsonl"

@@ -18,10 +18,10 @@ import torch
 import coord_trainer.swift
 from coord_codec import RunError
 from coord_codec.counts import counted
+from coord_detect.console import say
+from coord_detect.families.registry import FAMILIES
 from coord_trainer.config.refused_arguments import OWNED_NAMES
 from coord_trainer.config.swift_arguments import argument_table
-from coord_trainer.console import say
-from coord_trainer.families.registry import FAMILIES
 from coord_trainer.requirements import refuse_other_versions
 
 _SHOWN = ("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "datasets")

@@ -17,26 +17,29 @@ from transformers import TrainerCallback
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter, weights_digest
 from coord_codec import WILDCARD_TOKEN, CoordVocab, InputError
 from coord_data.reading.image_set import ImageSet
+from coord_detect.console import say, world_size
+from coord_detect.families.family import Family
+from coord_detect.families.registry import family_of
+from coord_detect.model.attention import attend_by_sample
+from coord_detect.model.card import MOST_NAMES, ModelCard, system_text
+from coord_detect.model.checkpoint import set_pixels
+from coord_detect.model.patch_embedding import multiply_patches
+from coord_detect.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
+from coord_detect.speed.of_checkpoint import check_speed
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
-from coord_trainer.answers.speed.of_checkpoint import check_speed
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.config.swift_arguments import trains_in_full
-from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
+from coord_trainer.console import set_single_rank_environment, swift_log
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
-from coord_trainer.data.targets import TargetWriter, marker_ids
-from coord_trainer.families.family import Family
-from coord_trainer.families.registry import family_of
-from coord_trainer.model.attention import attend_by_sample
-from coord_trainer.model.card import MOST_NAMES, ModelCard, make_card, system_text
-from coord_trainer.model.checkpoint import offset_ids, refuse_random_head, report_quantised, set_pixels
+from coord_trainer.data.targets import TargetWriter
+from coord_trainer.model.card import make_card
 from coord_trainer.model.named_parts import check_named_parts
-from coord_trainer.model.patch_embedding import multiply_patches
-from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
+from coord_trainer.model.parameters import offset_ids, refuse_random_head, report_quantised
 
 
 @dataclass(frozen=True)
@@ -275,7 +278,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
     set_pixels(pipeline.processor, config.data)
     end_answers_as_asked(pipeline.processor, family.answer_end)
     tokenizer = pipeline.processor.tokenizer
-    vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
+    vocab, markers = _vocab(tokenizer, config, base), config.data.marker_ids(tokenizer)
     if config.custom.coord_offset.enabled:
         _install_offsets(config, family, pipeline, vocab, markers)
     opened = OpenRun(config, family, folder, vocab, markers, pipeline)

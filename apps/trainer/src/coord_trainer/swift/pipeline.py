@@ -27,9 +27,9 @@ from torch.utils.data import Dataset
 from coord_adapter import CoordOffsetConfig, build_param_groups, param_group_names
 from coord_codec import InputError
 from coord_codec.files import read_json
+from coord_detect.console import world_size
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.swift_arguments import DEEPSPEED_PRESETS
-from coord_trainer.console import world_size
 from coord_trainer.swift.trainer import CoordTrainer, TrainingParts
 from coord_trainer.training.muon import MuonAdamW, muon_groups
 

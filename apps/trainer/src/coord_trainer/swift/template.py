@@ -15,8 +15,8 @@ from swift.utils import safe_snapshot_download
 
 from coord_codec import InputError
 from coord_codec.files import read_json
-from coord_trainer.families.family import Family
-from coord_trainer.families.registry import FAMILIES
+from coord_detect.families.family import Family
+from coord_detect.families.registry import FAMILIES
 
 _OF_ROWS = ("input_ids", "attention_mask", "mm_token_type_ids", "image_grid_thw")
 """What of a batch decides the positions of its tokens, an entry a row."""

@@ -24,16 +24,16 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 from coord_adapter import CoordOffsetConfig, without_input_casts
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
+from coord_detect.console import say
+from coord_detect.model.card import ModelCard
+from coord_detect.model.checkpoints import AP, COMPLETE, mark_complete
 from coord_losses import CoordObjective, global_denominators
 from coord_losses.hf.head import RowHead
 from coord_losses.hf.metrics import StepMetrics
 from coord_trainer.answers.during_training import AnswerSchedule
-from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
 from coord_trainer.config.swift_arguments import shards_weights
-from coord_trainer.console import say
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.samples import WholeRounds
-from coord_trainer.model.card import ModelCard
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import name_failing_term, refuse_non_finite_gradient, refuse_non_finite_loss
 from coord_trainer.training.head import row_selecting_head

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerState
 
 from coord_codec import RunError
-from coord_trainer.console import say
+from coord_detect.console import say
 from coord_trainer.training.metrics import STEP_TIME
 
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import torch
 
 from coord_codec import RunError
+from coord_detect.console import say
 from coord_losses import ObjectiveOutput, TermError
-from coord_trainer.console import say
 
 
 def refuse_non_finite_loss(output: ObjectiveOutput, loss: torch.Tensor, step: int, samples: Sequence[str]) -> None:

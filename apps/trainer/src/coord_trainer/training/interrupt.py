@@ -22,7 +22,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from coord_codec.files import read_json
-from coord_trainer.console import world_size
+from coord_detect.console import world_size
 from coord_trainer.training.ranks import largest_over_ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

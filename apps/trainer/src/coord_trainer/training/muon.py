@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from coord_codec import InputError
-from coord_trainer.model.patch_embedding import takes_patches
+from coord_detect.model.patch_embedding import takes_patches
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5

@@ -19,7 +19,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback
 
-from coord_trainer.console import say
+from coord_detect.console import say
 from coord_trainer.training.callbacks import append_line
 from coord_trainer.training.head import HEAD
 

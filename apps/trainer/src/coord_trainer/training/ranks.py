@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed
 
-from coord_trainer.console import is_first, world_size
+from coord_detect.console import is_first, world_size
 
 _Number = TypeVar("_Number", int, float)
 

@@ -144,7 +144,7 @@ class Gallery:
         """
         cards = self.cards
         if not cards:
-            return "<p>No image can be shown.</p>"
+            return "<p>No image can be shown.</p>" if self._problems else "<p>There is no image to show.</p>"
         used = {label for card in cards for _, label, _ in card.objects}
         by_label = [(str(k), name) for k, name in enumerate(self.labels) if k in used]
         sizes = sorted({size for card in cards for *_, size in card.objects if size})

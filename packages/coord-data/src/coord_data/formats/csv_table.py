@@ -15,7 +15,8 @@ write them in many languages. A line `sep=;` above the header is skipped.
 
 A row with an image and no numbers is an image without objects; `nan`, `NaN`, `null`, `None` and `NA` are empty cells.
 As the label of a box such a word is the name of a class, unless cells of numbers hold the same word.
-Without a header the columns are keras-retinanet's: path, x1, y1, x2, y2, class.
+Without a header the columns are keras-retinanet's (path, x1, y1, x2, y2, class), SKU110K's (the same with the width and
+height of the image) or make-sense's (label, x, y, width, height, image, and the width and height of the image).
 
 Numbers are read as fractions if those of most boxes lie between 0 and 1, else as pixels. A box of the other kind is
 refused, and so is a table with many boxes of both kinds. Fractions may exceed the image by a tenth of it. A box of
@@ -32,11 +33,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.coco.rows import PHRASE_KEYS
-from coord_codec.fields import DELETED, Order, check_places, is_deleted, largest_turn, meaning_of
+from coord_codec.fields import DELETED, Order, check_places, is_certain, is_deleted, largest_turn, meaning_of
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
-from coord_data.looking.image_paths import Found, ImageIndex, find_root
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, Unit, csv_rows, is_number, number
 from coord_data.sources.source import Source
 
@@ -70,7 +71,12 @@ _LEAVES = 0.1
 _MIXED = 0.1
 """Largest share of boxes of the rarer kind; above it the table is refused, since it may be two tables in one."""
 
-_BARE = ("path", "x1", "y1", "x2", "y2", "class")
+_BARE = (
+    ("path", "x1", "y1", "x2", "y2", "class"),
+    ("path", "x1", "y1", "x2", "y2", "class", "image_width", "image_height"),
+    ("label", "bbox_x", "bbox_y", "bbox_width", "bbox_height", "image", "image_width", "image_height"),
+)
+"""Columns of tables without a header: of keras-retinanet, SKU110K and make-sense."""
 _EXPECTED = (
     "expected a header with an image column (image, filename, path), a label column (label, class) and a box "
     "(xmin, ymin, xmax, ymax, or x, y, width, height)"
@@ -121,10 +127,10 @@ def _columns(source: Source) -> _Columns:
     boxes = (*_CORNERS, *_SIZED, *_CENTRED)
     has_header = bool(_pick(places, _IMAGE) and _pick(places, _LABEL) and _group(places, boxes))
     if not has_header:
-        numbers = [_with_point(cell, delimiter) for cell in first[1:5]]
-        if len(first) != len(_BARE) or not all(not cell or is_number(cell) for cell in numbers):
+        cells = [_with_point(cell, delimiter) for cell in first]
+        if (bare := next((names for names in _BARE if _is_row_of(names, cells)), None)) is None:
             raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
-        places = {name: column for column, name in enumerate(_BARE)}
+        places = {name: column for column, name in enumerate(bare)}
     image, label = _pick(places, _IMAGE), _pick(places, _LABEL)
     corners, sized = _group(places, _CORNERS), _group(places, _SIZED)
     box = corners or sized or _group(places, _CENTRED)
@@ -142,6 +148,16 @@ def _columns(source: Source) -> _Columns:
         delimiter,
         len(first),
     )
+
+
+def _is_row_of(names: Sequence[str], cells: Sequence[str]) -> bool:
+    """Return whether cells are a row of columns: numbers where the columns are, and the name of an image of that."""
+    if len(names) != len(cells):
+        return False
+    row = dict(zip(names, cells, strict=True))
+    is_image = Path(row[_pick(dict.fromkeys(names, 0), _IMAGE)]).suffix.lower() in IMAGE_SUFFIXES
+    numbers = [cell for name, cell in row.items() if cell and name not in (*_IMAGE, *_LABEL)]
+    return (is_image or len(names) == len(_BARE[0])) and all(map(is_number, numbers))
 
 
 def _with_point(cell: str, delimiter: str) -> str:
@@ -175,7 +191,7 @@ def read(source: Source, images: Path | None) -> Reading:
         RawImage.found(image_file, of_image[0].where, partial(_image, of_image, box, columns.size))
         for image_file, of_image in rows_by_image.items()
     )
-    return Reading(raw_images, root, _notes(source.path, columns, unit))
+    return Reading(raw_images, root, _notes(source.path, columns, unit, rows))
 
 
 class _Row(NamedTuple):
@@ -221,16 +237,22 @@ def _image(of_image: list[_Row], box: Callable[[_Row], RawObject], size: tuple[s
     return image._replace(objects=list(map(box, present)), notes=notes)
 
 
-def _notes(path: Path, columns: _Columns, unit: Unit) -> tuple[str, ...]:
+def _notes(path: Path, columns: _Columns, unit: Unit, rows: Sequence[_Row]) -> tuple[str, ...]:
     """Return notes on the unit of the numbers and on columns that are not read."""
     notes = [f"numbers are read as {'fractions of the image' if unit == 'fractions' else 'pixels'}"]
     if labels := [name for name in _LABEL if name in columns.places and name not in (columns.label, columns.image)]:
         notes.append(f"descriptions are read from the column {columns.label}, not from {', '.join(labels)}")
-    if unread := [name for name in columns.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]:
+    others = [name for name in columns.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]
+    if unread := [name for name in others if any(_states(row, name) for row in rows)]:
         notes.append(f"columns that are not read: {', '.join(unread)}")
     if phrases := sorted(PHRASE_KEYS & columns.places.keys()):
         notes.append(f"{', '.join(phrases)}: not read; records of JSON lines may have a `query`")
     return tuple(f"{path}: {note}" for note in notes)
+
+
+def _states(row: _Row, name: str) -> bool:
+    """Return whether a row has something in a column; a confidence of 1 is none."""
+    return name in row.fields and not is_certain(name, row.fields[name])
 
 
 def _unit(numbers: list[float] | str) -> str:

@@ -19,7 +19,7 @@ _FOLDERS = 16
 """Number of subfolders that are searched in a folder without annotations."""
 
 _COCO = ("_annotations.coco.json", "instances*.json")
-_FILES = ("*.csv", "*.tsv", "*.json", "*.jsonl")
+_FILES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.odgt")
 _COCO_KEYS = frozenset(("id", "file_name"))
 """Keys of an image of COCO JSON."""
 PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
@@ -146,7 +146,8 @@ def _only_file(source: Source) -> Source | None:
     if len(files) == 1:
         found = recognise(source.file(files[0]))
         return _of_format(found, source.path, found.format)
-    for file in (files or source.glob("ann/*.json"))[:1]:
+    of_one_image = () if any(_single_files(source)) else files or source.glob("**/*.json")
+    for file in of_one_image[:_FOLDERS]:
         if fault := _unreadable(source.file(file)):
             raise InputError(f"{file}: {fault}")
     return None

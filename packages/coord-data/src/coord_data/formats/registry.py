@@ -6,7 +6,21 @@ from collections.abc import Mapping
 
 from coord_codec.arguments import expect
 from coord_codec.files import InputError
-from coord_data.formats import coco, csv_table, labelme, lvis, openimages, qwen, refcoco, swift, vg, via, voc, yolo
+from coord_data.formats import (
+    coco,
+    csv_table,
+    labelme,
+    lvis,
+    openimages,
+    qwen,
+    refcoco,
+    swift,
+    tools,
+    vg,
+    via,
+    voc,
+    yolo,
+)
 from coord_data.formats.annotation_format import FORMATS, AnnotationFormat, Example, Read, Recognise
 from coord_data.formats.recognition import open_source
 
@@ -14,6 +28,7 @@ __all__ = ["FORMATS", "format_table", "open_source", "register_reader"]
 
 _IN_ORDER = (
     *(voc.FORMAT, vg.FORMAT, refcoco.FORMAT, swift.FORMAT, qwen.FORMAT, qwen.IN_PIXELS, openimages.FORMAT, yolo.FORMAT),
+    *(tool.format for tool in tools.READ if tool.format is not None),
     *(labelme.FORMAT, via.FORMAT, csv_table.FORMAT, coco.JSONL, lvis.FORMAT, coco.COCO),
 )
 FORMATS.update((row.name, row) for row in _IN_ORDER)

@@ -53,11 +53,12 @@ _SAME_MIDDLE = 2e-3
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
 _SIXTH = "labels with a sixth number, which is not read"
+_SIXTH_1 = "labels whose sixth number is 1, which is not read"
 _TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
 _SUPERVISELY = frozenset(("colors", "train_labels"))
 """Keys of the data_config.yaml that Supervisely writes."""
 _CUT_CENTRES = "boxes by Supervisely, whose centres are cut off to whole pixels, moved where they were"
-_EMPTY = "images without a label file, taken as images without objects"
+WITHOUT_LABELS = "images without a label file, taken as images without objects"
 
 
 def recognise(source: Source) -> bool:
@@ -289,7 +290,7 @@ def _image(labelled: Labelled, root: Path, classes: ClassList) -> RawImage:
     path, label, fault = labelled
     name = _name(path, root)
     if label is None:
-        return RawImage(name, str(path), fault=fault, notes=(_EMPTY,))
+        return RawImage(name, str(path), fault=fault, notes=(WITHOUT_LABELS,))
     try:
         lines = enumerate(map(str.split, read_text(label).splitlines()), start=1)
     except InputError as error:
@@ -338,6 +339,12 @@ def _is_parallelogram(outline: Sequence[float]) -> bool:
 def _without_angles(images: Sequence[RawImage]) -> list[RawImage]:
     """Return the images with refused objects where the sixth numbers are neither confidences nor track ids."""
     sixth = [stated.further for image in images for stated in image.objects if _SIXTH in stated.notes]
+    if sixth and all(value == 1 for value in sixth):
+        renamed = {_SIXTH: _SIXTH_1}
+        return [
+            image._replace(objects=[o._replace(notes=tuple(renamed.get(n, n) for n in o.notes)) for o in image.objects])
+            for image in images
+        ]
     if all(0 <= value <= 1 or value.is_integer() for value in sixth):
         return list(images)
     fault = (
@@ -382,12 +389,13 @@ def _recentred(images: Sequence[RawImage], root: Path) -> list[RawImage]:
     def moved(stated: RawObject, size: tuple[int, int]) -> RawObject:
         if stated.fault or stated.outlines or len(stated.corners_xyxy) != 4:
             return stated
-        x1, y1, x2, y2 = stated.corners_xyxy
-        # The centre of an even number of pixels lies a pixel before that of their edges, of an odd one half a pixel.
-        dx, dy = (
-            (1 - round(extent * side) % 2 / 2) / side for extent, side in zip((x2 - x1, y2 - y1), size, strict=True)
+        x1, y1, x2, y2 = (
+            round(value * 2 * side) / 2 for value, side in zip(stated.corners_xyxy, size * 2, strict=True)
         )
-        return stated._replace(corners_xyxy=(x1 + dx, y1 + dy, x2 + dx, y2 + dy), notes=(*stated.notes, _CUT_CENTRES))
+        # The centre of an even number of pixels lies a pixel before that of their edges, of an odd one half a pixel.
+        dx, dy = (1 - extent % 2 / 2 for extent in (x2 - x1, y2 - y1))
+        moved = ((x1 + dx) / size[0], (y1 + dy) / size[1], (x2 + dx) / size[0], (y2 + dy) / size[1])
+        return stated._replace(corners_xyxy=moved, notes=(*stated.notes, _CUT_CENTRES))
 
     sizes = (folder.size(image.name) if image.objects and image.name else None for image in images)
     pairs = zip(images, sizes, strict=True)

@@ -19,6 +19,7 @@ from coord_data.inspection import duplicates, names, records
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
+from coord_data.inspection.numbers.one_pixel import beside_by_a_pixel
 from coord_data.inspection.numbers.without_pixels import findings_without_pixels
 from coord_data.inspection.turned import examine_turned
 from coord_data.looking.alike import groups_of_alike
@@ -167,13 +168,16 @@ def examination_of(
         exif_findings, turned = examine_turned(raw, files, root, meaning.boxes)
         findings += [*geometry_findings, *exif_findings]
         unit, boxes_fit = meaning.unit, meaning.z >= SIGNIFICANT
+        if not explained and not turned:
+            findings += beside_by_a_pixel(raw, meaning.boxes, files, root)
     size_findings = records.stated_sizes(raw, files, turned, unit, boxes_fit)
     codes = {finding.code for finding in findings}
     findings += [finding for finding in size_findings if finding.code not in codes]
     findings += records.refused(annotations, explained or bool(size_findings), raw)
     same_images = duplicates.duplicate_images(raw.files, files, annotations.instances)
     findings += [*records.duplicate_boxes(raw), *same_images, *names.class_names(raw)]
-    findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
+    findings += records.object_counts(raw, max_objects)
+    findings += [] if any(finding.code == "one_off" for finding in findings) else records.one_off(raw)
     findings += [] if explained else records.contradicted(annotations, raw)
     own, leak_roots = (raw.files, files, root), None
     if heldout is not None or training is not None:

@@ -137,7 +137,7 @@ class Reading:
     root: Path
     notes: tuple[str, ...] = ()
     class_names: Mapping[int, str] = field(default_factory=dict)
-    layout: Literal["xyxy", "cxcywh"] = "xyxy"
+    layout: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
     in_thousandths: bool = False
 
 

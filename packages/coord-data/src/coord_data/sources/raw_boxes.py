@@ -17,6 +17,7 @@ import numpy as np
 
 from coord_codec import AnnotationSet, BoxFlag, BoxTable, InputError, Object
 from coord_codec.files import finite_numbers, name_on_disk
+from coord_codec.origins import ORIGINS, SHORT, WIDE, Origin
 from coord_data.looking.image_paths import found_here
 from coord_data.records import Records
 from coord_data.sources.raw import RawObject, Reading, as_list
@@ -61,6 +62,7 @@ class RawBoxes:
             in instance records of bins and in Qwen's thousandths
         format: name of the format
         class_numbers: class numbers of YOLO labels, and of COCO JSON with objects of unknown categories; else None
+        origin: where the pixels of the writer begin and end, up to whose edges the boxes are; None for several writers
     """
 
     table: BoxTable
@@ -68,6 +70,7 @@ class RawBoxes:
     unit: RawUnit
     format: str = ""
     class_numbers: ClassNumbers | None = None
+    origin: Origin | None = ORIGINS["from-0"]
 
     @classmethod
     def of(
@@ -169,7 +172,9 @@ def raw_of_coco(table: BoxTable, annotations: AnnotationSet, source: Source) -> 
     classes = None
     if any(problem.field.endswith("category_id") for problem in annotations.problems):
         classes = class_numbers_of_coco(source.document)
-    return RawBoxes(table.take(~table.has(BoxFlag.CROWD)), "xywh", "pixels", source.format, classes)
+    origins = {SHORT: ORIGINS["from-0-to-last"], WIDE: ORIGINS["from-0-past-last"]}
+    origin = next((origins[note] for note in annotations.notes if note in origins), ORIGINS["from-0"])
+    return RawBoxes(table.take(~table.has(BoxFlag.CROWD)), "xywh", "pixels", source.format, classes, origin)
 
 
 def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
@@ -231,7 +236,9 @@ def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
         [box.desc for _, box in boxes],
         unit="norm1000" if thousandths else "unit" if fractions else "pixels",
     )
-    return replace(raw, layout=reading.layout, format=format, class_numbers=classes)
+    origins = {box.origin for _, box in boxes}
+    origin = origins.pop() if len(origins) == 1 else None
+    return replace(raw, layout=reading.layout, format=format, class_numbers=classes, origin=origin)
 
 
 def class_numbers_of_coco(document: Any) -> ClassNumbers | None:

@@ -68,6 +68,8 @@ def _image(image: RawImage, reading: Reading, read_as: ReadAs, look: Look) -> Ra
         numbers_M4 += [(box.origin.low, box.origin.low, box.origin.high, box.origin.high) for box in rows]
     if reading.layout == "cxcywh":
         numbers_M4 = as_centres(numbers_M4)
+    elif reading.layout == "xywh":
+        numbers_M4[:, 2:] -= numbers_M4[:, :2]
     elif reading.in_thousandths:
         numbers_M4[[box.unit == "fractions" for box in rows]] *= 1000
     relative = "norm1000" if reading.in_thousandths else "unit"

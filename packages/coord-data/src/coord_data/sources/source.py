@@ -20,6 +20,7 @@ from coord_codec.json_stream import stream_lists
 from coord_data.looking.image_paths import in_any_case, is_hidden
 
 _HEAD = 1 << 16
+_LINES = (".jsonl", ".ndjson", ".odgt")
 _KEYS = 20
 """Number of keys that are read of a JSON file."""
 _COCO = frozenset({"images", "annotations"})
@@ -108,7 +109,7 @@ class Source(JsonFile):
         if self.head[:1] == "{":
             first, _, rest = self.head.partition("\n")
             record = parsed_line(first)
-            return record if isinstance(record, dict) and (rest.strip() or self.path.suffix == ".jsonl") else None
+            return record if isinstance(record, dict) and (rest.strip() or self.path.suffix in _LINES) else None
         if self.head[:1] == "[" and isinstance(self.document, list) and self.document:
             return self.document[0] if isinstance(self.document[0], dict) else None
         return None

@@ -39,6 +39,7 @@ class GroundTruth:
         notes: conditions that matter when interpreting the metrics
         shapes: N shapes in [0, 1], None for objects without one (crowd regions); None if boxes are scored
         by_position: whether the ids are positions in a list that names no images
+        order_I: index of each image that is a record, in the order of the file; None if that is the order of the ids
         stated_N: the fields `segmentation` and `keypoints` of each object as a COCO file states them, None for one
             without; None if they are not asked for
         drawn: geometries other than boxes that instances have, sorted; nothing for COCO, where every box counts
@@ -60,6 +61,7 @@ class GroundTruth:
     shapes: tuple[Shape | None, ...] | None = None
     drawn: tuple[str, ...] = ()
     by_position: bool = False
+    order_I: np.ndarray | None = None
     stated_N: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -87,6 +89,11 @@ class GroundTruth:
         """Return the same images with the selected objects, without their shapes."""
         columns = ("image_N", "category_N", "boxes_N4", "area_N", "crowd_N")
         return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=None, stated_N=None)
+
+    @property
+    def ids_in_order(self) -> list[ImageId]:
+        """The id of each image in the order of the file."""
+        return [*self.image_ids] if self.order_I is None else [self.image_ids[i] for i in self.order_I.tolist()]
 
     def size_of(self, image: int) -> tuple[float, float]:
         """Return width and height of an image.

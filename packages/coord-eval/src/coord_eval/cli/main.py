@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -272,20 +272,30 @@ def expressions(
     scale: options.SetScale = None,
     geometry: options.GeometryOfAnswers = "box",
     iou: options.Thresholds = [0.5],  # noqa: B006
+    which: Annotated[
+        str, typer.Option(metavar="[first|best|score]", help="Box that counts of several; best: by IoU.")
+    ] = "first",
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Score answers to referring expressions as RefCOCO does.
 
-    Acc@.5 is the share of phrases whose first box has an IoU of at least .5 with the box of the phrase. Each line of
+    Acc@.5 is the share of phrases whose box (--which) has an IoU of at least .5 with that of the phrase. Each line of
     the predictions is the answer to the same line of the ground truth. The file in --out is expressions.json.
     """
     from coord_eval.cli.summaries import expression_lines
-    from coord_eval.metrics.expressions import score_expression_files
+    from coord_eval.metrics.expressions import Which, score_expression_files
 
     with options.Progress() as progress:
         scores = score_expression_files(
-            ground_truth, predictions, iou, format=format, scale=scale, geometry=geometry, progress=progress
+            ground_truth,
+            predictions,
+            iou,
+            format=format,
+            scale=scale,
+            geometry=geometry,
+            progress=progress,
+            which=cast(Which, which),
         )
     _output(scores, expression_lines(scores), out and out / "expressions.json", as_json)
 

@@ -15,15 +15,23 @@ from coord_codec import GEOMETRIES
 from coord_codec.files import InputError, read_json
 
 GroundTruthFile = Annotated[
-    Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)
+    Path,
+    Option(metavar="G", help="COCO annotations (.json), instance JSON lines or a prepared folder.", show_default=False),
 ]
 PredictionsFile = Annotated[
-    Path, Option(metavar="P", help="predictions.jsonl or a COCO results list (.json).", show_default=False)
+    Path,
+    Option(
+        metavar="P",
+        help="predictions.jsonl, a COCO results list (.json) or a folder of label files.",
+        show_default=False,
+    ),
 ]
 PredictionsFiles = Annotated[
     Path,
     Option(
-        metavar="P", help="predictions.jsonl, a COCO results list (.json), or a folder of such.", show_default=False
+        metavar="P",
+        help="predictions.jsonl, a COCO results list (.json), or a folder of such or of label files.",
+        show_default=False,
     ),
 ]
 ReportFolder = Annotated[Path, Option(metavar="DIR", help="Folder of the report.", show_default=False)]
@@ -185,6 +193,9 @@ def scoring(
         list[str] | None,
         Option("--ignore-label", metavar="L", help="A label that names no object, such as noise; repeatable."),
     ] = None,
+    in_order: Annotated[
+        bool, Option("--in-order", help="Answers name no images: they stand in the order of the ground truth's file.")
+    ] = False,
     fuse: Annotated[
         str | None, fusion_option("Fuse near-duplicates of one label within each answer, before it is scored.")
     ] = None,

@@ -70,6 +70,9 @@ def lvis_lines(scores: LvisScores) -> Iterator[str]:
             yield counted_note(count, description)
 
 
+_COUNTS = {"first": "the first", "best": "the one with the highest IoU", "score": "the one with the highest score"}
+
+
 def expression_lines(scores: ExpressionScores) -> Iterator[str]:
     """Yield accuracy and mean IoU over phrases, with intervals."""
     figures: list[tuple[str, float | None, str]] = [
@@ -90,4 +93,5 @@ def expression_lines(scores: ExpressionScores) -> Iterator[str]:
             "Acc, mean IoU and point in box are over the others"
         )
     answers = counted(scores.without_box, "answer")
-    yield f"{counted(scores.phrases, 'phrase')}, {answers} without a box, {scores.several_boxes} with several"
+    several = f"{scores.several_boxes} with several: {_COUNTS[scores.which]} counts"
+    yield f"{counted(scores.phrases, 'phrase')}, {answers} without a box, {several}"

@@ -26,8 +26,8 @@ from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_pre
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.interpretations import RAW_SCALE, BestIou, Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.intake.joining import LabelSettings, join
-from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source
+from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import ResultsList
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores

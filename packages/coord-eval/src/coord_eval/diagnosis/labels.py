@@ -14,7 +14,7 @@ import numpy as np
 from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.intake.predictions import Loaded
+from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import ResultsList
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores

@@ -21,7 +21,7 @@ from coord_eval.fusion.columns import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
-from coord_eval.intake.predictions import Loaded
+from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import Form, ResultsList
 
 _SHOWN = 5

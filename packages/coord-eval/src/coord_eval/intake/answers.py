@@ -19,7 +19,8 @@ from coord_codec.counts import counted
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
-from coord_eval.intake.predictions import Loaded, from_records, read_predictions
+from coord_eval.intake.predictions import from_records, read_predictions
+from coord_eval.intake.records import Loaded
 from coord_eval.parse.answer import DROP_REASONS, POINT_ADVICE, Answer, without_other_images, without_points
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class AnswerSettings:
             bounding boxes of shapes, and `shapes` has the scores of the shapes themselves
         ignored_labels: labels that name no object, such as the `noise` of a model trained with noise objects; objects
             with such a label are dropped and counted
+        need_labels: whether a box beside words that name nothing for certain is a drop; else it has no label
 
     Raises:
         InputError: for an unknown value
@@ -64,6 +66,7 @@ class AnswerSettings:
     grid: CoordGrid = CoordGrid()
     geometry: str | Geometry = "box"
     ignored_labels: str | Sequence[str] = ()
+    need_labels: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
@@ -81,9 +84,16 @@ class AnswerSettings:
         return [name for name in names if name != "grid"]
 
 
-def load_predictions(predictions: PredictionSource) -> Loaded:
-    """Read predictions from a file or from records."""
-    return read_predictions(predictions) if isinstance(predictions, str | Path) else from_records(predictions)
+def load_predictions(predictions: PredictionSource, in_order_of: GroundTruth | None = None) -> Loaded:
+    """Read predictions from a file or from records; answers that name no image are in the order of a ground truth.
+
+    Raises:
+        InputError: naming record and field; or numbers of answers and images differ
+    """
+    order = None if in_order_of is None else in_order_of.ids_in_order
+    if isinstance(predictions, str | Path):
+        return read_predictions(predictions, order)
+    return from_records(predictions, order=order)
 
 
 def parse_all(
@@ -141,6 +151,7 @@ def parse_all(
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=kind,
+            need_labels=options.need_labels,
             aspect=None if size else own[0] / own[1] if own else math.nan,
         )
         answer = without_points(with_prompt_label(answer, prediction.label), kind)
@@ -181,6 +192,9 @@ def _names_of(prediction: Prediction) -> frozenset[str]:
     return frozenset({str(prediction.image_id), name, PurePath(name).name, PurePath(name).stem})
 
 
+_KEYS_LISTED = 5
+
+
 def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> list[str]:
     """Return notes on objects that name an image, boxes that are turned or stand for nothing, and empty answers."""
     reasons = Counter(drop.reason for answer in answers for drop in answer.dropped)
@@ -200,6 +214,9 @@ def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Predictio
         (zeros, "box", "boxes", "of four zeros counted as no object"),
     ]
     notes = [f"{counted(count, one, several)} {what}" for count, one, several, what in found if count]
+    if keys := Counter(key for answer in answers for key in answer.label_keys):
+        below = ", ".join(f"{key!r} ({counted(count, 'answer')})" for key, count in keys.most_common(_KEYS_LISTED))
+        notes.append(f"labels are read below {below}, the only further text of each record of a list")
     if predictions and not any(prediction.text.strip() for prediction in predictions):
         empty = counted(len(predictions), "answer is an empty text", "answers are empty texts")
         notes.append(f"{'the' if len(predictions) == 1 else 'all'} {empty}: {_instead(predictions)}")

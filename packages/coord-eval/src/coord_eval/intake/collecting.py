@@ -39,8 +39,8 @@ from coord_eval.intake.joining import (
     join,
 )
 from coord_eval.intake.placing_results import by_frame, categories_by_place, in_pixels
-from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
+from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import Form, Key, ResultsList
 from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, drawn_points
 from coord_eval.parse.answer import Answer, ParsedObject, corners
@@ -291,8 +291,7 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList, geometry: s
         starts = np.cumsum([0, *map(len, outlines)])
         placed = placed.changed(vertices_V2=np.array([*chain(*outlines)]).reshape(-1, 2), starts_N1=starts)
     detections = Detections(placed, len(ground_truth.categories), stated_D=shapes_D)
-    with_boxes = image_D if not results.form.in_fractions else images[images >= 0]  # an empty label file is an answer
-    answered = int(np.count_nonzero(np.bincount(with_boxes)))
+    answered = len({*images[images >= 0].tolist()})  # some without a box, as an empty label file tells
     joined = JoinReport(len(ground_truth), answered, 0, len(left_out), tuple(dict.fromkeys(left_out))[:5])
     if not len(results):
         images_are = counted(len(ground_truth), "image is", "images are")

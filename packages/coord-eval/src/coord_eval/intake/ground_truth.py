@@ -5,6 +5,7 @@ Shapes: I images, N objects, K categories; boxes are `xywh` in pixels, as in COC
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +17,23 @@ from coord_codec import AnnotationSet, Geometry, InputError, Shape, geometry_of,
 from coord_codec.arguments import expect
 from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
 from coord_codec.coco.reader import NOT_AROUND, is_larger
-from coord_codec.commands.foreign import ADVICE, tool_of
+from coord_codec.commands.foreign import tool_of
 from coord_codec.counts import counted
 from coord_codec.files import read_json
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image, is_by_position
 from coord_eval.intake.results import plain_records
+from coord_eval.intake.server_records import TEXTS
 from coord_eval.intake.stated_shapes import SHAPES
 
 if TYPE_CHECKING:
     from coord_codec import Instance
 
+_ORDER = "the ground truth comes first, score(ground_truth, predictions), and is --ground-truth"
+_PREPARE = "`coord-data prepare {} --out FOLDER` makes instance JSON lines of most formats, which are read here"
+_HEAD = 1 << 20
+"""Bytes of a file in which its first record is looked for."""
 GroundTruthSource = str | Path | Mapping[Any, Any] | Sequence[Any] | AnnotationSet | GroundTruth
 """Types that `load_ground_truth` accepts."""
 
@@ -41,9 +47,9 @@ def load_ground_truth(
     Records that an annotation set has left out are counted in the notes.
 
     Args:
-        source: path of COCO JSON or instance JSON lines, a COCO dictionary, instances, an annotation set as
-            `coord_codec.read_annotations` returns it, supervision's `[(image_id, Detections), ...]`, torchmetrics' list
-            of targets, or a `GroundTruth`, which is returned as it is
+        source: path of COCO JSON, instance JSON lines or a folder that `coord-data prepare` wrote, a COCO dictionary,
+            instances, an annotation set as `coord_codec.read_annotations` returns it, supervision's `[(image_id,
+            Detections), ...]`, torchmetrics' list of targets, or a `GroundTruth`, which is returned as it is
         lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is never
             checked again
         geometry: geometry of the objects that is scored in addition to their boxes
@@ -65,6 +71,8 @@ def load_ground_truth(
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
     document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    if isinstance(document, str | Path) and Path(document).is_dir():
+        document = _prepared_file(Path(document))
     by_position = is_by_position(document)
     if found := boxes_by_image(document, "ground truth"):
         document = as_coco(found)
@@ -77,8 +85,13 @@ def load_ground_truth(
         if not lenient:
             annotations.check(training=False)
     except InputError as error:
-        if isinstance(document, str | Path) and (tool := tool_of(document)):
-            raise InputError(f"{document}: a file of {tool}, {ADVICE}") from error
+        if _are_predictions(document):
+            name = document if isinstance(document, str | Path) else "ground truth"
+            raise InputError(f"{name}: these are predictions: {_ORDER}") from error
+        if isinstance(document, str | Path) and (tool := tool_of(document) or _table(Path(document))):
+            raise InputError(
+                f"{document}: a file of {tool}, which is not read here: {_PREPARE.format(document)}"
+            ) from error
         raise
     truth = replace(_from_set(annotations, "box" if rows is not None else geometry), by_position=by_position)
     if as_stated:
@@ -89,6 +102,42 @@ def load_ground_truth(
         )
         truth = replace(truth, stated_N=_of_objects(own, len(truth.image_N)), shapes=None)
     return truth
+
+
+def _table(path: Path) -> str:
+    kind = path.suffix.lower()
+    return f"the kind {kind}" if path.is_file() and kind in (".csv", ".tsv", ".parquet", ".xml", ".txt", ".zip") else ""
+
+
+def _prepared_file(folder: Path) -> Path:
+    """Return the records in a folder that `coord-data prepare` wrote.
+
+    Raises:
+        InputError: the folder is none, or has several such files
+    """
+    files = sorted(file for file in folder.glob("*.jsonl") if file.with_suffix(".summary.json").is_file())
+    if len(files) == 1:
+        return files[0]
+    if files:
+        raise InputError(
+            f"{folder}: expected one set, found {', '.join(file.name for file in files)}; name one of them"
+        )
+    raise InputError(f"{folder}: expected a file of annotations, found a folder: {_PREPARE.format(folder)}")
+
+
+def _are_predictions(document: Any) -> bool:
+    """Return whether the first record of a file or list that is no ground truth is an answer or a result."""
+    if isinstance(document, str | Path):
+        try:
+            with Path(document).open("rb") as file:
+                head = file.read(_HEAD).lstrip(b"\xef\xbb\xbf \t\r\n[")
+            document = [json.JSONDecoder().raw_decode(head.decode("utf-8", "ignore"))[0]]
+        except (OSError, ValueError):
+            return False
+    first = document[0] if isinstance(document, list | tuple) and document else None
+    if not isinstance(first, Mapping) or "objects" in first or "annotations" in first:
+        return False
+    return "score" in first or any(key in first for key in TEXTS)
 
 
 def _annotations_in(document: Any) -> Sequence[Any] | None:
@@ -150,6 +199,11 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     if zero_area := int((table.sides_N2 <= 0).any(axis=1).sum()):
         notes.append(counted(zero_area, "object has no area", "objects have no area") + " and cannot be matched")
     has_shapes = not geometry_of(geometry).is_box
+    ids = [n if image_id is None else image_id for n, image_id in enumerate(annotations.image_ids)]
+    order_I = None
+    if ids != list(table.image_ids):
+        index = {image_id: i for i, image_id in enumerate(table.image_ids)}
+        order_I = np.array([index[image_id] for image_id in ids if image_id in index], np.int64)
     return GroundTruth.of(
         table,
         [category.id for category in annotations.categories],
@@ -158,6 +212,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         notes=tuple(notes),
         shapes=_shapes(annotations, table, geometry) if has_shapes else None,
         drawn=drawn,
+        order_I=order_I,
     )
 
 

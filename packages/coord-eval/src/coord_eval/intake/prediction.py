@@ -105,16 +105,22 @@ class Prediction:
             raise InputError("image_id: missing, and there is no image either; name the image")
 
 
-def prediction_of(record: Mapping[str, Any], where: str) -> Prediction:
-    """Return the answer that a record states.
+def prediction_of(record: Mapping[str, Any], where: str, in_order: int | str | None = None) -> Prediction:
+    """Return the answer that a record states; `in_order` is the image of one that names none, by its place.
 
     Raises:
-        InputError: naming record and field
+        InputError: naming record and field; or the record names an image beside `in_order`
     """
     values = dict(record)
     if values.get("text") is None and values.get("finish_reason") == "error":
         values["text"] = ""
     values = with_text(values, where)
+    if in_order is not None:
+        if (named := next((n for n in ("image_id", "image") if values.get(n) is not None), None)) is not None:
+            raise InputError(
+                f"{where}: {named}: {values[named]!r:.80} names the image of the answer: leave in_order out"
+            )
+        values["image_id"] = in_order
     size = (values.get("input_width"), values.get("input_height"))
     stated = {"input_size": size if all(size) else None, "desc_logprobs": _by_object(record, where), "where": where}
     return validated(Prediction, {**values, **stated, "objects": _stated_objects(record, where)}, where)

@@ -9,6 +9,8 @@ from coord_codec import InputError
 
 _TEXTS = ("response", "predict", "prediction", "generated_text", "completion", "output_text", "answer", "content")
 """Keys under which an answer stands instead of `text`."""
+TEXTS = ("text", *_TEXTS, "choices", "outputs")
+"""Keys by which a record is known as an answer."""
 _INNER = ("body", "message", "choices", "outputs", "output", "candidates", "parts")
 """Keys under which a server puts what it answered."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "refusal", "tool_calls")

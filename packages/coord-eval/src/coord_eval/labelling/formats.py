@@ -27,7 +27,8 @@ Records = Sequence[Mapping[str, Any]]
 def coco_results(records: Records, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
     """Return a COCO results list; with `categories`, objects of other labels are left out.
 
-    In addition to the fields of COCO, `file_name` names the image.
+    In addition to the fields of COCO, `file_name` names the image and `category_name` the category; `score` joins by
+    them where the ids are those of another file.
     """
     category_ids = categories if categories is not None else _categories(records)
     return [
@@ -35,6 +36,7 @@ def coco_results(records: Records, categories: Mapping[str, int] | None = None) 
             "image_id": record["image_id"],
             "file_name": record["image"],
             "category_id": category_ids[item.label],
+            "category_name": item.label,
             "bbox": _xywh(item.box),
             "score": item.score,
             **_coco_shape(item),

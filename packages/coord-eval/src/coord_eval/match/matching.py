@@ -62,14 +62,19 @@ class ShapePairs:
     geometry: str = ""
 
 
-def match(truth: GroundTruth, detections: Detections, pairs: Pairs) -> Matches:
-    """Match detections with objects, by their overlapping pairs."""
+def match(truth: GroundTruth, detections: Detections, pairs: Pairs, *, by_score: bool = False) -> Matches:
+    """Match detections with objects, by their overlapping pairs.
+
+    By score, each detection in the order of the scores has the object with the highest IoU that is left; `pairs` are
+    then those of the threshold at which the matches are asked for. Equal scores leave the order to the IoU.
+    """
     crowd_P = truth.crowd_N[pairs.object_P]
     in_crowd, regular = pairs.take(crowd_P), pairs.take(~crowd_P)
     crowd_D, best_D = np.zeros(len(detections)), np.zeros(len(detections))
     np.maximum.at(crowd_D, in_crowd.det_P, in_crowd.iou_P)
     np.maximum.at(best_D, regular.det_P, regular.iou_P)
-    ranked = regular.take(stable_order(-regular.iou_P))
+    keys = (-detections.scores_D[regular.det_P],) if by_score else ()
+    ranked = regular.take(stable_order(*keys, -regular.iou_P))
     partners = ranked.take(_choose(ranked, np.zeros(len(truth.image_N), bool), len(detections)))
     iou_D, object_D = np.zeros(len(detections)), np.full(len(detections), -1)
     iou_N = np.zeros(len(truth.image_N))
@@ -277,6 +282,12 @@ class Scored:
     def matches_any_label(self) -> Matches:
         """One-to-one pairs when any label may match any object."""
         return match(self.truth, self.detections, self.pairs_any_label)
+
+    @cached_property
+    def confused(self) -> Matches:
+        """One-to-one pairs by descending score when any label may match any object, with an IoU of at least .5."""
+        near = self.pairs_any_label.take(self.pairs_any_label.iou_P >= IOU_THRESHOLDS[0])
+        return match(self.truth, self.detections, near, by_score=True)
 
     @cached_property
     def pairs(self) -> Pairs:

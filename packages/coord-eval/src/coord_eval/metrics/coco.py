@@ -265,11 +265,11 @@ def scores_by_class(
     }
 
 
-def beyond_limit(detections: Detections) -> int:
-    """Count the detections that COCO leaves out: those beyond the best 100 of each image and category."""
-    if not len(detections):
+def beyond_limit(image_D: np.ndarray, category_D: np.ndarray) -> int:
+    """Count the boxes beyond the best 100 of each image and category, which COCO leaves out; or objects likewise."""
+    if not len(image_D):
         return 0
-    keys_D = detections.image_D * (detections.category_D.max() + 1) + detections.category_D
+    keys_D = image_D * (category_D.max() + 1) + category_D
     counts = np.unique(keys_D, return_counts=True)[1]
     return int(np.clip(counts - MAX_DETECTIONS[-1], 0, None).sum())
 

@@ -163,7 +163,8 @@ _PAIRS = 15
 def confusion(scored: Scored) -> dict[str, dict[str, int]]:
     """Return the confusion matrix of labels.
 
-    Pairs are those of the matching in which any label may match any object, with an IoU of at least .5. An unmatched
+    Any label may match any object with an IoU of at least .5. Boxes choose in the order of their scores, as in COCO's
+    own matching and in hotcoco; where scores are equal the IoU decides, as it does in Ultralytics. An unmatched
     object counts as predicted background, an unmatched box as true background; crowd regions are left out.
 
     Returns:
@@ -231,7 +232,7 @@ def _entries(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Detections come first, in their order, then the unmatched objects.
     """
-    truth, detections, matches = scored.truth, scored.detections, scored.matches_any_label
+    truth, detections, matches = scored.truth, scored.detections, scored.confused
     unknown, background = len(truth.categories), len(truth.categories) + 1
     hit_D, counted_D = matches.at(0.5)
     true_D = np.full(len(detections), background)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -49,6 +49,9 @@ _DECIMALS = 9
 """Decimals of an IoU that is compared with a threshold: areas of decimal sides are not exact in floating point."""
 _THOUSANDTHS = (1000.0, 1000.0)
 
+Which = Literal["first", "best", "score"]
+"""Which box of an answer to a phrase with one target counts."""
+
 
 @dataclass(frozen=True)
 class ExpressionScores:
@@ -62,7 +65,7 @@ class ExpressionScores:
         point_in_box: share of phrases for which the answered point, or the centre of the answered box, lies in the box
             of the phrase: the measure of ScreenSpot (Cheng et al. 2024, https://arxiv.org/abs/2401.10935)
         without_box: number of answers without a box to phrases with a target, which count as wrong
-        several_boxes: number of answers with more than one box to phrases with one target; the first one counts
+        several_boxes: number of answers with more than one box to phrases with one target; `which` of them counts
         intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`), of `"mean_iou"` and of `"point_in_box"`:
             the central 95 % of resamples of the images, each with all its phrases; empty without resamples
         notes: conditions that matter when interpreting the metrics
@@ -70,6 +73,7 @@ class ExpressionScores:
         several_targets: number of phrases that name several objects
         n_acc: share of the phrases without a target whose answer has no box, neither read nor dropped; None without
             such phrases
+        which: the box that counts of several: `first`, `best` or `score`
         precision_f1: share of all phrases with F1 = 1: each target has an answered box of its own with an IoU of at
             least .5 and no box is left; without a target, as for `n_acc`. None if every phrase has one target
     """
@@ -86,6 +90,7 @@ class ExpressionScores:
     several_targets: int = 0
     n_acc: float | None = None
     precision_f1: float | None = None
+    which: Which = "first"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as plain types, unrounded."""
@@ -101,10 +106,11 @@ def score_expressions(
     sizes: Sequence[tuple[float, float]] | None = None,
     resamples: int = 1000,
     seed: int = 0,
+    which: Which = "first",
 ) -> ExpressionScores:
     """Score answers to referring expressions by their boxes, regardless of the descriptions.
 
-    Of an answer to a phrase with one target the first box counts, of other answers all boxes.
+    Of an answer to a phrase with one target one box counts, of other answers all boxes.
 
     Args:
         boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1], or a list of such boxes, empty if nothing is meant
@@ -116,6 +122,8 @@ def score_expressions(
             each answer's numbers, or thousandths
         resamples: number of resamples of the images, 0 for no intervals
         seed: seed of the resamples
+        which: the box that counts of several: the `first`; the `best`, with the highest IoU, as some harnesses have it,
+            which rewards answers of many boxes; or that of the highest `score` that the answer states
 
     Raises:
         InputError: if the numbers of answers or images differ from that of boxes, or a box has not four numbers
@@ -134,11 +142,14 @@ def score_expressions(
                 f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(found), noun)}; give each "
                 f"phrase its {noun}"
             )
+    if which not in get_args(Which):
+        raise InputError(f"which: expected one of {', '.join(get_args(Which))}, found {which!r}")
     phrases = range(len(targets))
     single = [i for i in phrases if len(targets[i]) == 1]
     no_target = [i for i in phrases if not targets[i]]
     units = [_unit(answer) for answer in answers] if sizes is None else sizes
-    firsts = [_iou_and_centre(targets[i], answers[i].objects[:1], units[i]) for i in single]
+    chosen = [_chosen(targets[i], answers[i].objects, units[i], which) for i in single]
+    firsts = [_iou_and_centre(targets[i], found, units[i]) for i, found in zip(single, chosen, strict=True)]
     iou = np.array([found[0].max(initial=0.0) for found in firsts])
     inside = np.array([float(found[1]) for found in firsts])
     measured = {f"Acc@{t:g}": (single, (np.round(iou, _DECIMALS) >= t).astype(np.float64)) for t in thresholds}
@@ -163,7 +174,19 @@ def score_expressions(
         several_targets=len(targets) - len(single) - len(no_target),
         n_acc=mean.get("n_acc"),
         precision_f1=mean.get("precision_f1"),
+        which=which,
     )
+
+
+def _chosen(
+    targets: Sequence[Sequence[float]], objects: Sequence[ParsedObject], unit: Sequence[float], which: Which
+) -> Sequence[ParsedObject]:
+    """Return the box that counts, none if there is none."""
+    if len(objects) < 2 or which == "first":
+        return objects[:1]
+    if which == "best":
+        return [objects[int(_iou_and_centre(targets, objects, unit)[0][0].argmax())]]
+    return [max(objects, key=lambda item: -1.0 if item.score is None else item.score)]
 
 
 def _targets(given: Sequence[float] | Sequence[Sequence[float]], number: int) -> list[tuple[float, ...]]:
@@ -214,6 +237,7 @@ def score_expression_files(
     scale: Scale = None,
     geometry: str = "box",
     progress: Progress | None = None,
+    which: Which = "first",
 ) -> ExpressionScores:
     """Score a file of answers against a file of phrases, line by line.
 
@@ -227,6 +251,7 @@ def score_expression_files(
         scale: divisor of plain numbers, see `coord_eval.score`
         geometry: `point` if the answers are points, which else are dropped
         progress: called with the name of a stage, the number of steps done and their total
+        which: the box that counts of several, see `score_expressions`
 
     Raises:
         InputError: if the files do not match; the message names the line
@@ -252,13 +277,13 @@ def score_expression_files(
         _check_same_image(prediction, item)
     # Several phrases can share an image, so each line is treated as a separate image.
     lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
-    options = AnswerSettings(format=format, scale=scale, geometry=geometry)
+    options = AnswerSettings(format=format, scale=scale, geometry=geometry, need_labels=False)
     answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
     answers, moved = _by_phrase(instances, answers)
     boxes = [[target.bbox for target in item.objects] for item in instances]
     images = [item.image for item in instances]
     sizes = [(float(width), float(height)) for width, height in lines.sizes_I2] if lines.sizes_known else None
-    scores = score_expressions(boxes, answers, thresholds, images=images, sizes=sizes)
+    scores = score_expressions(boxes, answers, thresholds, images=images, sizes=sizes, which=which)
     found = _diagnosis(lines, texts, replace(options, scale=RAW_SCALE), scores)
     told = (*notes, *dropped_notes(answers), *moved, *assumed_scale_notes(answers))
     return replace(scores, notes=(*told, *found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -163,6 +164,8 @@ class Figures(MetricValues, Scored):
         """
         name = OTHER_NAMES.get(name, name)
         if name in self.coco:
+            if not self.coco[name] and (reason := nothing_to_match(self.truth, self.detections)):
+                warnings.warn(f"{name} is 0: {reason}", stacklevel=2)
             return self.coco[name]
         return float(figures(self, np.ones((1, len(self.truth)), np.int32), [name])[name][0])
 
@@ -184,6 +187,18 @@ class Figures(MetricValues, Scored):
     def to_json(self) -> str:
         """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def nothing_to_match(truth: GroundTruth, detections: Detections) -> str:
+    """Return why no box can match an object; empty if some box has a label of the ground truth."""
+    if not len(detections):
+        return "the predictions have no box"
+    if (detections.category_D < len(truth.categories)).any():
+        return ""
+    shown = ", ".join(map(repr, detections.unknown[:_LABELS_SHOWN]))
+    names = ", ".join(map(repr, truth.categories[:_LABELS_SHOWN]))
+    none = f"none of {counted(len(detections), 'box', 'boxes')} has a known label"
+    return f"{none}: answers name {shown}, the ground truth {names}; synonyms translate them"
 
 
 def join_lines(evaluation: Figures) -> Iterator[str]:
@@ -208,6 +223,6 @@ def counts_of(truth: GroundTruth, detections: Detections, join: JoinReport) -> d
         "crowd_regions": int(truth.crowd_N.sum()),
         "detections": len(detections),
         "unknown_label_detections": int((detections.category_D >= len(truth.categories)).sum()),
-        "beyond_coco_limit": beyond_limit(detections),
+        "beyond_coco_limit": beyond_limit(detections.image_D, detections.category_D),
         "images_without_answer": join.images - join.answered,
     }

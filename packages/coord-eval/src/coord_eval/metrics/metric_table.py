@@ -285,7 +285,8 @@ _ROWS = (
     ),
     Metric(
         name="confusion",
-        documentation="confusion matrix of labels at IoU ≥ .5, including `(background)`",
+        documentation="confusion matrix of labels at IoU ≥ .5, including `(background)`; boxes choose objects by "
+        "descending score, equal scores by IoU",
         place="analysis",
         value=errors.confusion,
         measure=errors.confused_shares,

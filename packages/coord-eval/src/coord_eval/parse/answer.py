@@ -125,6 +125,7 @@ REPAIRS = {
     "clipped": "a plain number is slightly outside the image and moved to its border",
     "no_label": "the object has no label",
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
+    "label_of_other_key": "the label is the only further text of each record of a list, below a key that is not known",
     "label_from_sentence": "the numbers stand in a sentence: the label is the words right before them, or empty",
     "missing_marker": "a start or end marker is missing",
     "square_assumed": "the box is turned in an image whose size is not given, taken as square",
@@ -152,6 +153,7 @@ class Answer:
         repeats: number of objects with the description and numbers of an earlier object of the answer
         formats: the formats whose tokens the text contains, if there are several and `auto` chose among them
         zeros: characters of each box of four zeros, which some models write where there is no object
+        label_keys: keys of no known meaning below which labels are read (`label_of_other_key`)
     """
 
     objects: tuple[ParsedObject, ...]
@@ -166,6 +168,7 @@ class Answer:
     repeats: int = 0
     formats: tuple[str, ...] = ()
     zeros: tuple[tuple[int, int], ...] = ()
+    label_keys: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[ParsedObject]:
         return iter(self.objects)

@@ -119,7 +119,9 @@ class AnswerBuilder:
     explicit_empty: bool = False
     zeros: list[tuple[int, int]] = field(default_factory=list)
     repeats: int = 0
+    label_keys: list[str] = field(default_factory=list)
     ones: bool = False
+    need_labels: bool = True
     numbers_read: bool = False
     read_scale: UnitScale | None = None
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
@@ -157,6 +159,9 @@ class AnswerBuilder:
             if not any(bins) and kind.is_box and not self.keep_flat:
                 self.zeros.append(span)
                 self.explicit_empty = True
+                return
+            if self.geometry == "point" and (x1, y1) == (x2, y2) and kind.is_box:
+                self.add(stated, bins[:2], (x1, y1), first_coord_index, "point", "xy", scale)
                 return
             if (x1 == x2 or y1 == y2) and not self.keep_flat:
                 self.drop("no_area", *span)
@@ -201,8 +206,8 @@ class AnswerBuilder:
         sx, sy = self._divisors(numbers, kind.is_box, own_scale, bool(unit))
         if unit and first_coord_index is not None:
             unit = corners(order, unit)
-        elif order == "xyxy" and count == 4:
-            x1, y1, x2, y2 = numbers
+        elif kind.is_box and count == 4 and order != "yxyx":
+            x1, y1, x2, y2 = numbers if order == "xyxy" else corners(order, numbers)
             unit = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
         else:
             along_y = "x" if order[:1] == "y" else "y"
@@ -265,6 +270,14 @@ class AnswerBuilder:
         numbers, index = [value[0] for value in values], values[0][2] if unit else None
         self.add_numbers(stated, numbers, geometry, order, own_scale, unit, index, turn)
 
+    def rename(self, index: int, desc: str, repair: str = "", start_index: int | None = None) -> None:
+        """Give an object another label, and state the repair that it took."""
+        item = self.objects[index]
+        repairs = (*(name for name in item.repairs if name != "no_label"), *([repair] if repair else []))
+        state = item.completeness if item.completeness == "partial" else "repaired" if repairs else "complete"
+        start = item.start_index if start_index is None else start_index
+        self.objects[index] = item._replace(desc=desc.strip(), repairs=repairs, completeness=state, start_index=start)
+
     def agrees(self, stated: Mapping[str, float | str], order: str, numbers: Sequence[float]) -> bool:
         """Return whether numbers are read in the unit and order that fields state."""
         unit: Unit = "pixels" if self.scale.pixels or self.scale.x != 1000 else "thousandths"
@@ -312,6 +325,7 @@ class AnswerBuilder:
             start_count=self.start_count,
             repeats=self.repeats,
             zeros=tuple(self.zeros),
+            label_keys=tuple(dict.fromkeys(self.label_keys)),
         )
         if self.units or "px" in self.text:
             answer = without(answer, self._is_in_other_unit, "other_unit")

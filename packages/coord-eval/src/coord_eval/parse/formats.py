@@ -34,6 +34,8 @@ class TextFormat:
             geometry; a group `angle` is that of a box, in degrees. An optional group `end` is empty if the answer was
             cut off. A repetition must not match beyond the start of the next object (`[^<]*`, not `.*`), so that
             parsing takes linear time.
+        marks: the marks before and after a label and a box, if the pattern has four
+        pattern_after: the pattern of an answer that names each box after it, `<box>…</box><ref>cat</ref>`
         label: `inside` the pattern, or `before` it: the text between the previous object and this one
         number: pattern of one coordinate, with its digits in group 1 if it has groups
         order: order of the coordinates: `xyxy`, `yxyx`, `xywh`, `cxcywh`, or `xy` for points
@@ -70,6 +72,8 @@ class TextFormat:
     divisor: str = ""
     needs: tuple[str, ...] = ()
     pattern: str = ""
+    marks: tuple[str, ...] = ()
+    pattern_after: str = ""
     label: Literal["inside", "before"] = "inside"
     number: str = NUMBER
     order: Order = "xyxy"
@@ -128,15 +132,20 @@ class TextFormat:
 def _marked(name: str, example: str, marks: Sequence[str], body: str, **more: Any) -> TextFormat:
     """Return the format `<ref>cat</ref><box>…</box>` with these four marks; `body` is the pattern inside the box."""
     ref, ref_end, box, box_end = escaped = [re.escape(mark) for mark in marks]
-    label = rf"{ref}(?P<label>(?:(?!{'|'.join(escaped)})[\s\S])*){ref_end}\s*"
+    label = rf"{ref}(?P<label>(?:(?!{'|'.join(escaped)})[\s\S])*){ref_end}"
     if marks[2] == "<box>":
         box, box_end = (
             r"<(?:box|(?P<point>point)|(?P<polygon>quad|poly|polygon))>",
             "</(?:box|point|quad|poly|polygon)>",
         )
-    pattern = rf"(?:{label})?{box}(?P<box>{body})(?P<end>{box_end}|)"
+    shape = rf"{box}(?P<box>{body})(?P<end>{box_end}|)"
     return TextFormat(
-        name=name, example=example, pattern=pattern, **{"needs": (marks[2],), "opening": f"{ref}|{escaped[2]}", **more}
+        name=name,
+        example=example,
+        pattern=rf"(?:{label}\s*)?{shape}",
+        marks=tuple(marks),
+        pattern_after=rf"{shape}(?:\s*{label})?",
+        **{"needs": (marks[2],), "opening": f"{ref}|{escaped[2]}", **more},
     )
 
 
@@ -184,6 +193,18 @@ def _frames(written: str) -> list[list[float]]:
         elif numbers:
             points += [[]] * ((len(numbers) + 2) // 3)  # a number is missing, and which one cannot be known
     return points
+
+
+def names_after(text: str, begin: int, marks: Sequence[str]) -> bool:
+    """Return whether an answer names each box after it: a box comes first in it, and a name last.
+
+    Example:
+        >>> names_after("<box>1</box><ref>a</ref><box>2</box><ref>b</ref>", 0, _REF_BOX)
+        True
+    """
+    ref, ref_end, box, box_end = marks
+    first, last = text.find(box, begin), text.rfind(ref_end)
+    return 0 <= first < text.find(ref, begin) and last > text.rfind(box_end)
 
 
 _ROWS = (

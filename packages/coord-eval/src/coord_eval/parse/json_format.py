@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 
 from coord_codec.fields import ATTRIBUTES
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder, Stated
 from coord_eval.parse.escapes import FILLER
-from coord_eval.parse.keys import ACTIONS, WEAK_LABELS, Keys
+from coord_eval.parse.keys import ACTIONS, TEXTS, WEAK_LABELS, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
-from coord_eval.parse.record import MAX_NUMBERS, Field, FieldRecord, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import MAX_NUMBERS, Field, FieldRecord, add_record, as_corners, box_of_sides, sides_of
 from coord_eval.parse.refusals import NOTHING, is_nothing, says_nothing
+from coord_eval.parse.words import read_label
 
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
 _LEXEME = re.compile(
@@ -60,6 +61,14 @@ _NO_RECORDS = re.compile(r"\[\]+[\]}]*$")
 _NUMBERED_KEY = re.compile("[0-9]$")
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 _NAME_BEFORE = re.compile(r"(\w+)[ \t]*[:=][ \t]*$")
+_WORDS_BEFORE = re.compile(r"[^{}\[\]]*(?<=[:=>\u2192])\s?$")
+"""Words before a record on its line."""
+_WORDS = re.compile(r"[^\W\d_]{3}|^[^\W\d_]+$")
+ROWS = re.compile(
+    rf"""\[\s*\[?\s*(?:(?:"[^"\n\[\]]{{1,80}}"|'[^'\n\[\]]{{1,80}}')\s*,\s*\[?\s*{NUMBER}\s*,\s*{NUMBER}\s*,"""
+    rf"""|{NUMBER}(?:\s*,\s*{NUMBER}){{3}}\s*,\s*["'][^\W\d_])"""
+)
+"""The beginning of a list of rows with a label: `[["cat", 1, 2, 3, 4]]`."""
 _NUMERIC = ("shape", "side", "corner", "centre", "size")
 
 
@@ -70,6 +79,7 @@ class JsonParser:
         self.builder, self.units, self.keys = builder, units, keys
         self.stack: deque[_Open] = deque()
         self.order_key = ""
+        self.texts: dict[tuple[int, str], list[tuple[int, dict[str, str]]]] = {}
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -81,6 +91,12 @@ class JsonParser:
             if not self.stack:
                 # Quotes and brackets outside records are prose: go on with the next record.
                 opening = find("{", position)
+                rows = ROWS.search(text, position, opening if opening >= 0 else len(text))
+                if rows is not None:  # [["cat", 1, 2, 3, 4]]
+                    self.stack.append(_Open(FieldRecord(rows.start()), len(self.builder.objects), bare=True))
+                    self.stack[-1].open_field("objects")
+                    position = rows.start()
+                    continue
                 self._drop_stray(text, position, len(text) if opening < 0 else opening)
                 if opening < 0:
                     break
@@ -218,6 +234,8 @@ class JsonParser:
                 self._close(match.start())  # the brace before the end of the list is missing
             else:
                 record.close_list()
+                if record.bare and not record.depth:
+                    self._close(match.end())
         elif mark == "," and not record.depth:
             record.close_field()
         elif mark == ":" and not record.depth and record.pending is not None:
@@ -232,7 +250,11 @@ class JsonParser:
         if self.stack:
             self.stack[-1].record.has_children = True
             name = self.keys.label_of(self.stack[-1].key)
-        self.stack.append(_Open(FieldRecord(start, name), len(self.builder.objects)))
+        elif found := _WORDS_BEFORE.match(self.text[max(self.text.rfind("\n", 0, start) + 1, start - 80) : start]):
+            label = read_label(found[0]).text  # dog: {"x1": 1, ...}
+            name = label if self.keys.label_of(label) and not self.keys.fact(label) else ""
+        listed = bool(self.stack) and self.stack[-1].depth > 0
+        self.stack.append(_Open(FieldRecord(start, name, listed=listed), len(self.builder.objects)))
         if len(self.stack) > _MAX_OPEN:
             self._emit(self.stack.popleft(), None, start, partial=True)
 
@@ -254,6 +276,12 @@ class JsonParser:
                 self.order_key = ORDER_KEYS.get(order, "")
                 record.order = order
                 return
+        is_row = role in ("list", "other") or (role == "shape" and record.depth > 1)
+        if record.depth and is_row and _WORDS.search(value) and not COORD.search(value):
+            item.words = item.words or []
+            place = len(item.groups[-1]) if item.groups else 0
+            item.words.append((max(len(item.groups) - 1, 0), place, value))
+            return
         if role == "labels" or (role in ("label", "score") and record.depth):
             if len(item.texts) < MAX_NUMBERS:
                 item.texts.append(value)
@@ -335,8 +363,30 @@ class JsonParser:
                     field.key = self.order_key
         before = len(self.builder.objects)
         add_record(record, self.builder, self.keys, end, partial)
+        self._note_texts(record, parent, range(before, len(self.builder.objects)))
         if record.has_children and len(self.builder.objects) == before:
             self._name_inner(closed)
+
+    def _note_texts(self, record: FieldRecord, parent: _Open | None, objects: range) -> None:
+        """Note the texts of a record that may be the label of its objects, which have none of their own."""
+        roles = [self.keys[item.key].role for item in record.fields if item.text or item.texts]
+        texts = {item.key: item.text for item in record.fields if item.text and self.keys.may_label(item.key)}
+        is_named = "label" in roles or "labels" in roles
+        texts = {} if is_named else {key: text for key, text in texts.items() if key in TEXTS or _may_name(text)}
+        listed = self.texts.setdefault((parent.record.start, parent.key) if parent else (-1, ""), [])
+        listed += [(index, texts) for index in objects]
+
+    def _name_by_texts(self) -> None:
+        """Give the objects of each list, whose records have one more text each, that text as their label."""
+        names = Counter(start for start, key in self.texts if self.keys.label_of(key))
+        for (start, key), listed in self.texts.items():
+            if not listed or (names[start] > 1 and self.keys.label_of(key)):  # {"cat": [{...}], "dog": [{...}]}
+                continue
+            keys = set.intersection(*(set(texts) for _, texts in listed))
+            chosen = [key for key in TEXTS if key in keys] or [*keys][: len(keys) == 1]
+            for index, texts in listed if chosen else ():
+                self.builder.rename(index, texts[chosen[0]], "label_of_other_key")
+            self.builder.label_keys += chosen[:1]
 
     def _is_value(self, closed: _Open, parent: _Open, item: Field, end: int, partial: bool) -> bool:
         """Give a record to the key of which it is the value; return False if it is an object of its own."""
@@ -350,18 +400,29 @@ class JsonParser:
         names = [field.text for field in fields if keys[field.key].role == "label" and field.text is not None]
         if not partial and not filled and not names:
             sides = sides_of(fields, keys)
-            numbers = box_of_sides(sides)
-            if role in ("centre", "size") and sides:
+            order, numbers = box_of_sides(sides)
+            if sides and (role in ("centre", "size") or (role == "shape" and not numbers)):
                 for field in fields if role == "centre" else ():
                     field.key = {"x": "cx", "y": "cy"}.get("".join(keys[field.key].sides), field.key)
                 parent.record.fields += fields
                 return True
             if role in ("shape", "corner") and numbers:  # "box": {"x1": 1, ...}
+                row = keys[item.key].row
+                is_plain = row is None or (row.scale is None and not keys[item.key].unit)
+                if (
+                    role == "shape"
+                    and order in ("xywh", "cxcywh")
+                    and is_plain
+                    and (not item.values or row is keys[ORDER_KEYS[order]].row)
+                ):
+                    item.key = ORDER_KEYS[order]
+                else:
+                    if row is not None and row.order == "yxyx" and order != "xy":
+                        item.key = "bbox"
+                    numbers = numbers if order in ("xy", "xyxy") else as_corners(order, numbers)
                 item.groups += [numbers, []]
                 turns = [field for field in fields if keys.fact(field.key) == "turn"]
                 parent.record.fields += turns
-                if keys[item.key].kind == "oriented" and len(numbers) == 4:
-                    item.key = "bbox" if turns else item.key
                 return True
             if role == "score" or fact in ("turn", "unit"):  # "origin": {"x": 1, "y": 2}
                 item.groups += [[value for field in fields for value in field.values]]
@@ -398,11 +459,8 @@ class JsonParser:
         if len(objects) == closed.first + 1 and objects[-1].geometry != "point":  # no argument of a call
             names += [field.text for field in fields]
         for index in range(closed.first, len(objects)) if names else ():
-            item = objects[index]
-            if not item.desc:
-                repairs = tuple(repair for repair in item.repairs if repair != "no_label")
-                state = item.completeness if repairs or item.completeness == "partial" else "complete"
-                objects[index] = item._replace(desc=str(names[0]).strip(), repairs=repairs, completeness=state)
+            if not objects[index].desc:
+                self.builder.rename(index, str(names[0]))
 
     def _finish(self, end: int) -> None:
         """Close the records that are open at the end of the text."""
@@ -410,15 +468,16 @@ class JsonParser:
         self.builder.truncated |= cut
         while self.stack:
             self._emit(self.stack.pop(), self.stack[-1] if self.stack else None, end, partial=cut)
+        self._name_by_texts()
 
 
 class _Open:
     """A record that is not closed yet, and the value that is being read."""
 
-    __slots__ = ("count", "depth", "field", "first", "key_end", "order", "pending", "record", "unread")
+    __slots__ = ("bare", "count", "depth", "field", "first", "key_end", "order", "pending", "record", "unread")
 
-    def __init__(self, record: FieldRecord, first: int) -> None:
-        self.record, self.first, self.order = record, first, ""
+    def __init__(self, record: FieldRecord, first: int, bare: bool = False) -> None:
+        self.record, self.first, self.order, self.bare = record, first, "", bare
         self.pending: str | None = None
         self.field: Field | None = None
         self.depth = self.count = 0
@@ -469,6 +528,11 @@ class _Open:
         self.count += 1
         if self.count <= MAX_NUMBERS:
             item.groups[-1].append(value)
+
+
+def _may_name(text: str) -> bool:
+    """Return whether a text may be a label: no clause and no name of an action."""
+    return not (ACTIONS.fullmatch(text) or read_label(text, listed=True).refused)
 
 
 def _is_cut(match: re.Match[str], raw: str) -> bool:

@@ -19,9 +19,11 @@ _WORDS: Mapping[Role, str] = {
     # lists of objects and other containers
     "list": "objects detections results annotations items predictions instances data elements output answer image "
     "labels bounding_boxes detected_objects regions characters arguments args parameters params input inputs "
-    "action_inputs function properties response result bbox_list boxes_list detection entities markers words lines "
-    "keypoints bndbox tool_call action target shapes blocks page pages value path geometry details info localization "
-    f"frames images annotation values {' '.join(sorted(ATTRIBUTES))}",
+    "action_inputs function properties res texts text_blocks text_lines layout layouts ocr ocr_results ocr_result list "
+    "found found_objects items_found answers json properties response result bbox_list boxes_list detection entities "
+    "markers words lines keypoints bndbox tool_call action target shapes blocks page pages value path geometry "
+    "details info localization"
+    f" frames images annotation values {' '.join(sorted(ATTRIBUTES))}",
     # numbers that are no coordinates
     "other": "size color colour rgb image_size resolution shape id ids counts mask_rle segmentation mask reading_order "
     "page_size time timestamp index dimensions",
@@ -34,7 +36,7 @@ _WORDS: Mapping[Role, str] = {
     "confiance probabilité confianza probabilidad confiança confidenza probabilità уверенность вероятность 置信度 "
     "信頼度 신뢰도",
     "centre": "xy center centre center_point",
-    "size": "hw wh size dimensions",
+    "size": "hw wh size dimensions dimension dims extent extents width_height w_h box_size bbox_size",
     "labels": "labels bboxes_labels names classes categories class_names category_names phrases",
 }
 KEYS: Mapping[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
@@ -42,10 +44,10 @@ KEYS: Mapping[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, wor
 SIDES = {
     key: side
     for side, keys in {
-        "x1": "x1 xmin x_min min_x left x0 start_x",
-        "y1": "y1 ymin y_min min_y top y0 start_y",
-        "x2": "x2 xmax x_max max_x right end_x",
-        "y2": "y2 ymax y_max max_y bottom end_y",
+        "x1": "x1 xmin x_min min_x left x0 start_x left_x x_left",
+        "y1": "y1 ymin y_min min_y top y0 start_y top_y y_top upper",
+        "x2": "x2 xmax x_max max_x right end_x right_x x_right",
+        "y2": "y2 ymax y_max max_y bottom end_y bottom_y y_bottom lower",
         "cx": "cx x_center center_x xc x_centre xcenter",
         "cy": "cy y_center center_y yc y_centre ycenter",
         "x": "x",
@@ -57,12 +59,36 @@ SIDES = {
 }
 """Keys of a single side of a box."""
 _CORNERS = {
-    f"{first}{joint}{second}"
+    f"{first}{joint}{second}": ("x1" if "left" in pair else "x2", "y1" if {"top", "upper"} & set(pair) else "y2")
     for pair in product(("top", "upper", "bottom", "lower"), ("left", "right"))
     for (first, second), joint in product(permutations(pair), ("", "_"))
-}.union(("min", "max", "p1", "p2"))
-"""Keys of a corner of a box."""
+} | {"min": ("x1", "y1"), "p1": ("x1", "y1"), "corner": ("x1", "y1"), "max": ("x2", "y2"), "p2": ("x2", "y2")}
+"""Keys of a corner of a box, and the sides that meet in it."""
+PLACES = frozenset("position pos location loc origin place coordinate coordinates coords offset".split())
+"""Keys of a place that is the upper left corner of a box where a size stands beside it."""
+_BOX_WORDS = {
+    "bbox": "bbox bboxes box boxes bounding_box bounding_boxes bounding_rectangle bounding_rect boundingbox "
+    "begrenzungsrahmen begrenzungsbox boîte_englobante boîte_de_délimitation cadre_englobant rectangle_englobant "
+    "caja_delimitadora cuadro_delimitador caixa_delimitadora riquadro_di_delimitazione рамка ограничивающая_рамка "
+    "边界框 包围框 检测框 バウンディングボックス 境界ボックス 바운딩_박스 경계_상자",
+    "region": "region regions location locations position positions coordinate coordinates coords coord pos loc "
+    "bbox_coordinates bounding_box_coordinates box_coordinates koordinaten koordinate lage coordonnées emplacement "
+    "coordenadas posición ubicación posição localização posizione координаты "
+    "положение 坐标 位置 座標 좌표 위치",
+}
+BOX_WORDS = {word: key for key, words in _BOX_WORDS.items() for word in words.split()}
+"""Words that name numbers and no object, in the languages of the labels, and the key that says the same."""
 NO_BOX = frozenset(KEYS["other"])
+TEXTS = tuple("text transcription caption title content".split())
+"""Keys of a text that is the label where a record has no other one, in the order in which one is chosen."""
+NO_LABELS = frozenset(
+    (
+        "reason reasoning thought thoughts thinking explanation rationale justification instruction question query "
+        "prompt analysis to from direction message observation evidence language lang url font style relation "
+        "relationship action_type tool operation op"
+    ).split()
+)
+"""Keys of other texts that are no label, those of `coord_codec.fields` aside."""
 WEAK_LABELS = frozenset("type tag sub_label element entity item alt object_class description".split())
 """Keys that name an object only if no other key does."""
 ACTIONS = re.compile(
@@ -123,7 +149,7 @@ class Keys:
         self.known |= dict.fromkeys(KEYS["centre"], FieldMeaning("centre", ("cx", "cy")))
         self.known |= dict.fromkeys(KEYS["size"], FieldMeaning("size", ("w", "h")))
         self.known["hw"] = FieldMeaning("size", ("h", "w"))
-        self.known |= dict.fromkeys(_CORNERS, FieldMeaning("corner"))
+        self.known |= {key: FieldMeaning("corner", sides) for key, sides in _CORNERS.items()}
         for other in (*FORMATS.values(), *([row] if row else [])):
             self.known |= {key: FieldMeaning("shape", row=other, kind=other.kind) for key in other.keys}
         shapes = {key for key, meaning in self.known.items() if meaning.role == "shape"}
@@ -133,6 +159,7 @@ class Keys:
                 further = {*kind.keys, *(("poly", "polygons") if kind.name == "polygon" else ())} - shapes
                 self.known |= dict.fromkeys(further, FieldMeaning("shape", kind=kind.name))
                 shapes |= further
+        self.known |= {word: self.known[key] for word, key in BOX_WORDS.items() if word not in self.known}
         self.squeezed = {key.lower().replace("_", ""): meaning for key, meaning in self.known.items()}
         self.meaning_of = lru_cache(10_000)(self._with_unit)
 
@@ -180,6 +207,12 @@ class Keys:
     def label_of(self, key: str) -> str:
         """Return a key as the label of its value, "" if the key has another meaning."""
         return key if self[key] is _OTHER and key not in NO_BOX else ""
+
+    def may_label(self, key: str) -> bool:
+        """Return whether a text below this key, which is no key of labels, may be the label of a record."""
+        name = key.lower()
+        is_other = self.label_of(key) != "" and name not in NO_LABELS and not meaning_of(key)
+        return is_other or name in TEXTS
 
     def row_of_plain(self, name: str | None, key: str) -> TextFormat | None:
         """Return the format of the boxes below a key beside a label below a name, None for other keys."""

@@ -21,7 +21,7 @@ from coord_eval.parse.line_words import FIELD, Beside, key_at_end, read_beside, 
 from coord_eval.parse.numbers import is_quad, number_of, proper_boxes
 from coord_eval.parse.orders import ORDER_KEYS
 from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides, sides_of, stated_units
-from coord_eval.parse.words import NO_LABEL, REFUSED, Label, read_label, without_instance_numbers
+from coord_eval.parse.words import NO_LABEL, REFUSED, Label, read_label, without_common_box, without_instance_numbers
 
 _CUT_TAG = re.compile(r"\s*<[^<>]{0,40}")
 """The beginning of a tag at the end of a text."""
@@ -176,6 +176,7 @@ class LineParser:
         if record is not None:
             stems = {stem(item.key or "coordinates") for item in record.fields} - {""}
             repeats = any(stem(item.key or "coordinates") in stems for item in fields)
+            repeats |= any(item.groups and not item.key for item in fields) and self._is_whole(record)
             is_deepest = indent < record.indent or (indent == record.indent and indent in self.nested)
             is_another = is_deepest and record.end < line.start and _MARKER.match(line.words[0]) is not None
             if repeats or (is_another and self._is_whole(record)):
@@ -189,7 +190,7 @@ class LineParser:
     def _is_whole(self, record: _Entry) -> bool:
         """Return whether the fields of a record contain a shape, or the four sides of a box."""
         shapes = [item for item in record.fields if not item.key or self.keys[item.key].role == "shape"]
-        return any(any(item.groups) for item in shapes) or bool(box_of_sides(sides_of(record.fields, self.keys)))
+        return any(any(item.groups) for item in shapes) or bool(box_of_sides(sides_of(record.fields, self.keys))[0])
 
     def _is_named(self, record: _Entry) -> bool:
         return any(self.keys[item.key].role == "label" for item in record.fields)
@@ -222,7 +223,8 @@ class LineParser:
                 entry.start, entry.end = min(entry.start, heading.start), max(entry.end, heading.end)
                 heading = replace(heading, start=len(self.text), end=0)  # the span of one object alone has it
         named = [entry for entry in self.entries if entry.fields and entry.label.text]
-        for entry, text in zip(named, without_instance_numbers([e.label.text for e in named]), strict=True):
+        labels = without_instance_numbers(without_common_box([entry.label.text for entry in named]))
+        for entry, text in zip(named, labels, strict=True):
             if text != entry.label.text:
                 entry.label = Label(text, entry.label.repair or "label_trimmed")
 
@@ -239,7 +241,9 @@ class LineParser:
                     self.builder.drop("no_coordinates", *span)
             elif record.loose and sum(len(item.values) for item in record.fields) == 2:
                 self.builder.drop("unrecognised", *span)
-            elif record.label.refused and (count > 1 or record.loose or self._says_more(record)):
+            elif record.label.refused and (
+                (count > 1 and self.builder.need_labels) or record.loose or self._says_more(record)
+            ):
                 self.builder.drop("unread_label", *span)
             else:
                 self._emit_record(record, is_whole)
@@ -274,4 +278,4 @@ class LineParser:
             boxes = len(group) % 4 == 0 and proper_boxes(numbers)
             if not (len(group) in (2, 4) or boxes or (len(group) == 8 and is_quad(numbers))):
                 return ""
-        return "coordinates"
+        return "region"

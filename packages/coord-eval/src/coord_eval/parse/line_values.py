@@ -54,12 +54,15 @@ _VALUE = re.compile(
         (?=\s*(?:[,;|)\]}}/>.]|$))(?!\s*,\s*[0-9]))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
+    | (?P<pair>^[ \t]*{_COORDINATE}[ \t]*[, \t][ \t]*{_COORDINATE}[ \t]*\.?$)
     | (?P<bare>(?<![\w.%\u00b0+\u2212-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
         (?:(?P=gap){_COORDINATE}){{2,4}}(?!(?P=gap)[0-9])(?!\w))
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
-_ARGUMENT = re.compile(r"(?:(\w+)\s*=\s*)?(\"[^\"]*\"|'[^']*'|[\[(][^\])]*[\])]+|[^,\s]+)")
+_TWO_POINTS = re.compile(r"drag|swipe|scroll|move", re.IGNORECASE)
+"""Calls whose four numbers are two points; those of a click are a box."""
+_ARGUMENT = re.compile(r"(?:(\w+)\s*[=:]\s*)?(\"[^\"]*\"|'[^']*'|[\[(][^\])]*[\])]+|[^,\s]+)")
 _ANY_TAG = re.compile(r"<[^<>]{0,40}>")
 _LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
 _JOINT = re.compile(r"[\s\"'*`]*(?:,|to|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230|\uff0c)?[\s\"'*`]*", re.IGNORECASE)
@@ -180,6 +183,8 @@ class Values:
                     yield Item(start, stop, Field("", values_in(match["block"]), done=True))
                 case "run":
                     yield from self._bracketed(start, stop)
+                case "pair" if self.keys.requested == "point":
+                    yield Item(start, stop, Field("point_2d", values_in(match["pair"]), done=True))
                 case "bare":
                     yield from self._bare(match)
 
@@ -219,13 +224,11 @@ class Values:
                 sides[name.lower()] = values[0]
             elif not name and len(values) == 1:
                 alone += values
-            elif len(values) == 4 and name.lower().endswith("box") and values[:2] != values[2:]:
-                shapes.append(("bbox", values))
             elif len(values) in (2, 4):
-                shapes += [("point_2d", values[i : i + 2]) for i in range(0, len(values), 2)][: 1 + (name == "")]
+                shapes += _of_click(values, "" if name.lower().endswith("box") else match["call"])
         if len(sides) == 2:
             shapes.append(("point_2d", [sides["x"], sides["y"]]))
-        shapes += [("point_2d", alone[i : i + 2]) for i in range(0, len(alone) - 1, 2)]
+        shapes += _of_click(alone[: len(alone) // 2 * 2], match["call"])
         for key, values in shapes:
             yield Item(*match.span(), Field(key, [values], done=True), call=True)
 
@@ -269,3 +272,12 @@ class Values:
             yield Item(start, end, Field("", [values[1:5]], done=True), f"{values[0][0]:g}")
         elif len(values) == 4:
             yield Item(start, end, Field("", [values], done=True), loose=True)
+
+
+def _of_click(values: list[Value], call: str) -> list[tuple[str, list[Value]]]:
+    """Return the keys and numbers of the shapes that are arguments of a call: a box, or points."""
+    is_box = len(values) == 4 and values[:2] != values[2:] and not _TWO_POINTS.search(call.partition("(")[0])
+    if is_box:
+        return [("bbox", values)]
+    points = [("point_2d", values[i : i + 2]) for i in range(0, len(values), 2)]
+    return points[:1] if values[:2] == values[2:] else points

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from coord_eval.parse.keys import ACTIONS, KEYS, Keys
+from coord_eval.parse.keys import ACTIONS, BOX_WORDS, KEYS, Keys
 from coord_eval.parse.line_values import Item
 from coord_eval.parse.numbers import NUMBER
 from coord_eval.parse.record import Field
@@ -18,7 +18,32 @@ _CORNER = re.compile(
     r"(?:\s+(?:corner|point|is|at|of)\b[^.,;:()\n0-9]{0,30})?[\s\"'*_`:=(-]*$",
     re.IGNORECASE,
 )
-_SEGMENT = re.compile(r"[^,;|(\u2013\u2014]+")
+_WORDS_OF_BOX = "|".join(word.replace("_", r"[\s_-]?") for word in sorted(BOX_WORDS, key=len, reverse=True))
+_TOKEN, _TOKENS_OF_BOX = re.compile("[a-z]+"), {part for word in BOX_WORDS for part in word.split("_")}
+_FORMAT = r"(?:\s?\([a-z ,_0-9]{3,30}\))?"
+_OPENING = r"[\s\"'*_`:=(\[{-]*"
+_BOX_WORD = re.compile(
+    rf"(?:(?<!\w)|(?<=[\u4e00-\u9fff\uac00-\ud7a3]))(?P<word>{_WORDS_OF_BOX}){_FORMAT}\)?{_OPENING}"
+    rf"(?:\b(?:is|are|at|of|as)\b{_OPENING})?$",
+    re.IGNORECASE,
+)
+"""A word of the box before its numbers."""
+_BOX_OF = re.compile(
+    rf"[\s\"'*_`#>-]*(?:the\s+)?({_WORDS_OF_BOX}){_FORMAT}\s+(?:of|for|around|von|des|de|du|del|da|do|di)\s+"
+    r"(?:the\s+|an?\s+)?((?:(?!\b(?:on|in|at|from|with|near|by|that|which|to|is|are)\b)[^.,;:!?()]){1,60}?)"
+    rf"[\s\"'*_`]*(?::|=|\bis\b|\bare\b|\bat\b)?{_OPENING}",
+    re.IGNORECASE,
+)
+_MAY_BE_OBJECT = re.compile(r"box(?:es)?", re.IGNORECASE)
+"""A word of the box that may be the object, if no mark stands before it: `red box`."""
+_JOINTS = re.compile(
+    r"(?:[-=]>|[\s,;|:=*_`\"'([{\u2013\u2014\u2192\u27f6\u21d2\uff0c\uff1a\u7684\u306e\uc758-]"
+    r"|\b(?:with|at|in|has|its|the|an?|and|their)\b|['\u2019]s\b)+$",
+    re.IGNORECASE,
+)
+"""What joins a label and a word of the box after it."""
+_MARK = re.compile(r"[,;|:=(>\u2013\u2014\u2192\u27f6\u21d2-]")
+_SEGMENT = re.compile(r"[,;|(\u2013\u2014:]|\s-\s")
 _PIECE = re.compile(r"[,;|(\u2013\u2014]?[^,;|(\u2013\u2014]+|[,;|(\u2013\u2014]")
 FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
 """A name and its value."""
@@ -31,9 +56,10 @@ _SCORES = (
     ),
     re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)"),
     re.compile(r"(?<=[^\W\d_])[\s:,|]+(0?\.[0-9]{2,9}|1\.00{1,8})\s?(%?)\s*[:,|]?\s*$"),
+    re.compile(r"(?<=[^\W\d_])[\"'*`)]{0,3}\s*:\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s?(%)(?=[\s,:(\[-]*$)"),
     re.compile(r"^[\s,;|]*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s?%))\s?(%?)\s*$"),
 )
-"""A confidence with its name, in brackets, after a label, `person 0.98`, or alone: `person: [1, 2, 3, 4] 98%`."""
+"""A confidence with its name, in brackets, after a label, `person 0.98`, `person: 98%`, or behind the numbers."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
 """The names of four numbers, beside them."""
@@ -78,18 +104,37 @@ def without_fields(words: str, keys: Keys, before_value: bool) -> tuple[str, lis
 
 
 def key_at_end(words: str, keys: Keys) -> tuple[str, str]:
-    """Return the key that names the numbers after these words, "" if none does, and the words before it."""
+    """Return the key that names the numbers after these words, "" if none does, and the words before it.
+
+    Example:
+        >>> key_at_end("a red car, bounding box: ", Keys("box")), key_at_end("The location of the dog is ", Keys("box"))
+        (('bounding_box', 'a red car:'), ('location', 'dog'))
+    """
     if corner := _CORNER.search(words):
         return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
-    segments = _SEGMENT.findall(words)
-    key = _NOISE.sub("", segments[-1]).strip() if segments else ""
-    last = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
-    if ("_" in last or words.rstrip().endswith("=")) and keys[last].role == "shape":
-        return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
+    if not (words.isascii() and _TOKENS_OF_BOX.isdisjoint(_TOKEN.findall(words.lower()))):
+        if of := _BOX_OF.fullmatch(words):
+            return _key_of_word(of[1], keys), of[2]
+        named = _BOX_WORD.search(words)
+        before = _JOINTS.sub("", words[: named.start()]) if named else ""
+        if named and (before != words[: named.start()].rstrip() or not _MAY_BE_OBJECT.fullmatch(named["word"])):
+            mark = ":" if _MARK.search(words, len(before), named.start()) else " "
+            return _key_of_word(named["word"], keys), before + mark if any(map(str.isalpha, before)) else ""
+    begin = max((mark.end() for mark in _SEGMENT.finditer(words.rstrip(" \"'*_`:=({["))), default=0)
+    key = _NOISE.sub("", words[begin:]).strip()
+    end = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
+    if ("_" in end or words.rstrip().endswith("=")) and keys[end].role == "shape":
+        return end, words[: words.rfind(end)]  # cat: box_2d [1, 2, 3, 4]
     for name in (key, key.lower()):
         if keys[name].role in ("shape", "corner", "centre", "size"):
-            return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
+            return name, words[:begin].rstrip(" ,;|(")
     return "", words
+
+
+def _key_of_word(word: str, keys: Keys) -> str:
+    """Return the key that a word of the box is, or means."""
+    name = re.sub(r"[\s-]+", "_", word.lower())
+    return name if keys[name].role == "shape" else BOX_WORDS[name]
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from coord_codec import Geometry, MarkerFamily
 from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder, Stated, shape_order
+from coord_eval.parse.formats import names_after
 from coord_eval.parse.numbers import NUMBER, PERCENT, number_of, read_groups, split_shapes
 from coord_eval.parse.refusals import says_nothing
 
@@ -74,7 +75,7 @@ class MarkerParser:
         self.builder = builder
         self.units = units
         self.four_marks = len(family.tokens) == 4
-        self.lexer = _lexer(family.tokens, kind.is_box)
+        self.tokens = family.tokens
         self.state = _OUTSIDE
         self.opened_at = 0
         self.start_index: int | None = None
@@ -89,7 +90,10 @@ class MarkerParser:
         self.text = text
         handlers = {name: getattr(self, f"_{name}") for name in ("well_formed", *_MARKS)}
         self.last_end = begin
-        for match in self.lexer.finditer(text, begin):
+        self.names_after = self.four_marks and names_after(text, begin, self.tokens)
+        self.named = len(self.builder.objects)
+        lexer = _lexer(self.tokens, self.kind.is_box and not self.names_after)
+        for match in lexer.finditer(text, begin):
             handlers[match.lastgroup](match)  # type: ignore[index]
             self.last_end = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
@@ -136,7 +140,11 @@ class MarkerParser:
         self._clear_box()
 
     def _ref_end(self, match: re.Match[str]) -> None:
-        if self.state == _DESC:
+        if self.state == _DESC and self.names_after:
+            for index in range(self.named, len(self.builder.objects)):
+                self.builder.rename(index, self.text[self.desc_start : match.start()], start_index=self.start_index)
+            self.named, self.state = len(self.builder.objects), _OUTSIDE
+        elif self.state == _DESC:
             self.desc, self.state = self.text[self.desc_start : match.start()], _GAP
 
     def _box_start(self, match: re.Match[str]) -> None:
@@ -211,7 +219,9 @@ class MarkerParser:
                 self.builder.drop(reason, *span)
             else:
                 stated = Stated(self.desc or "", span, self.start_index, self.repairs, partial)
-                self.builder.add_numbers(stated, run.bins, self.kind.name, self.order, None, run.unit, run.first)
+                is_box = self.kind.name == "point" and len(run.bins) == 4
+                shape = ("box", "xyxy") if is_box else (self.kind.name, self.order)
+                self.builder.add_numbers(stated, run.bins, *shape, None, run.unit, run.first)
 
     def _leave(self, position: int) -> None:
         """Finish the open object before a start marker."""
@@ -271,7 +281,9 @@ class MarkerParser:
         if not groups:
             self.builder.drop("no_coordinates", *span)
             return
-        kind = "any" if (len(groups) == 1 and len(groups[0]) == 2) or not self.kind.is_box else "box"
+        is_pair = len(groups) == 1 and len(groups[0]) == 2
+        is_box = self.kind.name == "point" and sum(map(len, groups)) == 4  # the box of a click
+        kind = "box" if is_box or (self.kind.is_box and not is_pair) else "any"
         per_shape = [self.step * part.count("(") for part in inside.split(";")]
         if pairs and (found.words or (len(per_shape) > 1 and {*per_shape} != {self.full_length})):
             self.builder.drop("stray_text", *span)

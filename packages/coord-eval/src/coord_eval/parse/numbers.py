@@ -170,6 +170,8 @@ def split_shapes(
 
 def _stated_or_requested(groups: Sequence[Sequence[Any]], kind: Kind, requested: Geometry) -> Kind:
     """Return the geometry that the text states, or what the caller expects if the text leaves it open."""
+    if requested == "point" and kind in ("any", "box"):
+        return "box" if kind == "box" or {len(group) for group in groups} == {4} else "point"
     if requested == "box" or kind == "any":
         return kind if requested == "box" else requested
     # Points of one list, and any outline, are what the caller expects if their number fits.

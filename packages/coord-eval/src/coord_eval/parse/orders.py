@@ -29,8 +29,11 @@ _ORDER = re.compile(
     re.IGNORECASE,
 )
 _NAMES = {"box_2d": "yxyx", "y_first": "yxyx", "centre": "cxcywh", "centre_size": "cxcywh", "size": "xywh"}
-ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
-"""Keys of boxes in each order that a text may state in words."""
+ORDER_KEYS = {
+    **{"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"},  # those that a text may state in words
+    **{"xyxy": "bbox", "xy": "point_2d"},
+}
+"""Keys of boxes in each order, and of a point."""
 
 
 _CORNERS_TOO = re.compile(r"xyxy|convert|corner|x_?(?:2|max)|\bnot\b", re.IGNORECASE)

@@ -16,7 +16,7 @@ from coord_eval.parse.answer import Answer, Drop, ParsedObject, Status
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
-from coord_eval.parse.json_format import JsonParser
+from coord_eval.parse.json_format import ROWS, JsonParser
 from coord_eval.parse.keys import Keys
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.plain_answers import plain_answer
@@ -25,6 +25,7 @@ from coord_eval.parse.unread import unread_numbers
 
 _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
 """A line of YAML."""
+_BUILT_IN = len(FORMATS)
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _TURN = re.compile(
     r"<\|im_start\|>assistant\b|<start_of_turn>model\b|<\|turn>model\b|<[|\uff5c]assistant[|\uff5c]>|\[/INST\]"
@@ -60,6 +61,7 @@ def parse_answer(
     preferred: Sequence[str] = (),
     geometry: str = "box",
     aspect: float | None = None,
+    need_labels: bool = True,
 ) -> Answer:
     """Parse the objects of one answer.
 
@@ -82,6 +84,7 @@ def parse_answer(
             the keys determine it, and those of keypoints count only if named here
         aspect: width of the image divided by its height, for boxes with an angle; that of `image_size` for pixels.
             None takes the image as square, which such a box says (`square_assumed`); NaN drops it
+        need_labels: drop a box beside words that name nothing for certain, which else has no label
 
     Raises:
         ValueError: for an unknown format or geometry or an invalid scale, never because of the text
@@ -113,7 +116,7 @@ def parse_answer(
         keys = _keys("box", "json", tuple(FORMATS))
         if (plainly := plain_answer(text, format, resolved, token_units(grid), keys, _UNUSUAL)) is not None:
             return plainly
-    parse = _Parse(text, resolved, grid, kind, keep_flat, aspect)
+    parse = _Parse(text, resolved, grid, kind, keep_flat, aspect, need_labels)
     if format != "auto":
         return parse.with_left_out(parse.with_unread(parse.with_format(format)))
     answer, names = parse.with_any_format(preferred)
@@ -125,12 +128,19 @@ class _Parse:
     """One text, and what does not depend on the format."""
 
     def __init__(
-        self, text: str, scale: UnitScale, grid: CoordGrid, kind: Geometry, keep_flat: bool, aspect: float | None
+        self,
+        text: str,
+        scale: UnitScale,
+        grid: CoordGrid,
+        kind: Geometry,
+        keep_flat: bool,
+        aspect: float | None,
+        need_labels: bool,
     ) -> None:
         if "\\" in text or "&" in text or '""' in text:
             text = without_escapes(text)
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
-        self.units, self.aspect = token_units(grid), aspect
+        self.units, self.aspect, self.need_labels = token_units(grid), aspect, need_labels
         self.begin, self.end = 0, len(text)
         self.withdrawn: list[tuple[int, int]] = []
         self.hidden: list[tuple[int, str]] = []
@@ -236,7 +246,7 @@ class _Parse:
         family = name if isinstance(name, MarkerFamily) else row and row.markers
         label = "json" if row and row.keys else name.name if isinstance(name, MarkerFamily) else name
         builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat, fractions, self.aspect)
-        builder.text = text
+        builder.text, builder.need_labels = text, self.need_labels
         # Token indices count the whole text, including its reasoning, like the lists of log-probabilities.
         builder.coord_count = self._tokens(0, begin)
         if end < len(text):
@@ -341,21 +351,26 @@ def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
 
 def _candidates(text: str, begin: int, end: int) -> list[str]:
     """Return the formats whose tokens a range of a text contains, the preferred one first, `none` if there are none."""
-
-    def has(piece: str) -> bool:
-        return text.find(piece, begin, end) >= 0
-
+    text = text if begin == 0 and end == len(text) else text[begin:end]
     formats = []
-    for name, row in FORMATS.items():
-        if row.keys or row.reader:
-            if name == "json" and (has("{") or (has("[") and _EMPTY_LIST.search(text, begin, end))):
-                formats.append(name)
-        elif row.markers:
-            if has(row.markers.tokens[0]) or has(row.markers.tokens[-2]):
-                formats.append(name)
-        elif (not row.needs or any(map(has, row.needs))) and row.shown.search(text, begin, end) is not None:
+    has_rows = "[" in text and ('"' in text or "'" in text) and ROWS.search(text) is not None
+    if "{" in text or has_rows or ("[" in text and _EMPTY_LIST.search(text)):
+        formats.append("json")
+    for name, row in FORMATS.items() if "<" in text or len(FORMATS) > _BUILT_IN else ():
+        if row.markers:
+            found = row.markers.tokens[0] in text or row.markers.tokens[-2] in text
+        elif row.pattern:
+            found = not row.needs
+            for piece in row.needs:
+                found = found or piece in text
+            found = found and row.shown.search(text) is not None
+        else:
+            continue
+        if found:
             formats.append(name)
-    return formats or ["obj" if has(COORD_START) else "none"]
+    if len(formats) > 1:
+        formats.sort(key=[*FORMATS].index)
+    return formats or ["obj" if COORD_START in text else "none"]
 
 
 def _sides(image_size: object) -> tuple[float, float] | None:

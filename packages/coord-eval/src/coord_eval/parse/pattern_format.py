@@ -8,7 +8,7 @@ from itertools import pairwise
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder, Stated
-from coord_eval.parse.formats import TextFormat
+from coord_eval.parse.formats import TextFormat, names_after
 from coord_eval.parse.numbers import is_quad, proper_boxes, read_number, split_shapes
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
@@ -44,7 +44,9 @@ class PatternParser:
         self.label = ""
         self.start_index: int | None = None
         last_end = begin
-        for match in self.row.compiled.finditer(text, begin):
+        self.is_after = bool(self.row.marks) and names_after(text, begin, self.row.marks)
+        pattern = re.compile(self.row.pattern_after) if self.is_after else self.row.compiled
+        for match in pattern.finditer(text, begin):
             if self.opening is not None and last_end < match.start():
                 self._between(last_end, match.start())
             self._object(match, last_end)
@@ -73,7 +75,8 @@ class PatternParser:
             written = match["label"] if "label" in self.names else None
             if written is None and "label_of_all" in self.names:
                 written = match["label_of_all"]
-            shares = written is None and self.start_index is not None and start - last_end <= _MAX_LABEL
+            has_name = self.start_index is not None and not self.is_after
+            shares = written is None and has_name and start - last_end <= _MAX_LABEL
             if shares and between:
                 shares = _BETWEEN.issuperset(_TAGS.sub("", between) if "<" in between else between)
             label = written or ""
@@ -180,7 +183,8 @@ class PatternParser:
             return [shape for group in groups for shape in self._by_count(group)]
         if not self.is_token:
             # One pair in the marks of a box is a point; several are corners.
-            kind = "any" if row.order == "xyxy" and (len(groups) == 1 or requested != "box") else "box"
+            is_box = requested == "point" and len(flat) == 4  # the box of a click
+            kind = "any" if row.order == "xyxy" and not is_box and (len(groups) == 1 or requested != "box") else "box"
             return split_shapes(groups, kind, requested)
         return [shape for group in groups for shape in self._run(group, cut)]
 

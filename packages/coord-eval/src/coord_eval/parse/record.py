@@ -11,11 +11,12 @@ from itertools import pairwise
 
 from coord_codec import GEOMETRIES, InputError
 from coord_codec.fields import is_deleted, meaning_of, names_place, turn_of
-from coord_eval.parse.answer import Confidence, Geometry
+from coord_eval.parse.answer import Confidence, Geometry, Order, corners
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import TextFormat
-from coord_eval.parse.keys import ACTIONS, NO_BOX, WEAK_LABELS, FieldMeaning, Keys
+from coord_eval.parse.keys import ACTIONS, NO_BOX, PLACES, WEAK_LABELS, FieldMeaning, Keys
 from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_number, read_value, split_shapes, values_in
+from coord_eval.parse.orders import ORDER_KEYS
 from coord_eval.parse.refusals import says_nothing
 
 MAX_NUMBERS = 100_000
@@ -44,6 +45,7 @@ class Field:
         invalid: whether something stands in place of a number
         done: whether the value is complete
         breaks: numbers of groups after which a list of lists ends
+        words: texts among the numbers of a group: the number of the group, how many numbers stand before it, the text
     """
 
     key: str
@@ -53,6 +55,7 @@ class Field:
     invalid: bool = False
     done: bool = False
     breaks: list[int] = field(default_factory=list)
+    words: list[tuple[int, int, str]] | None = None
 
     @property
     def values(self) -> list[Value]:
@@ -76,6 +79,23 @@ class Field:
         runs = [[group for group in self.groups[a:b] if group] for a, b in pairwise(bounds)]
         return [shape for run in runs if run for shape in split_shapes(run, kind, requested, number_of)]
 
+    def rows(self) -> list[tuple[str, list[Value], list[Value]]]:
+        """Return the text, the numbers and the confidence, if any, of each group: `["cat", 1, 2, 3, 4, 0.9]`."""
+        rows = []
+        of_group: dict[int, list[tuple[int, str]]] = {}
+        for number, place, text in self.words or ():
+            of_group.setdefault(number, []).append((place, text))
+        for number, written in enumerate(self.groups):
+            found, group = of_group.get(number, []), written
+            score: list[Value] = []
+            if len(group) == 5:  # the number on the other side of the text, or the last one
+                places = {place for place, _ in found}
+                is_first = 4 not in places and group[0][0] <= 1 < min(group[1][0] + group[2][0], group[4][0])
+                score, group = ([group[0]], group[1:]) if is_first or 1 in places else ([group[4]], group[:4])
+            if group:
+                rows.append((found[0][1] if found else "", group, score))
+        return rows
+
 
 def field_of(key: str, text: str, keys: Keys) -> Field | None:
     """Return the field of a key and its value as text, None if the key asks for numbers that the value has not."""
@@ -89,19 +109,20 @@ def field_of(key: str, text: str, keys: Keys) -> Field | None:
 
 @dataclass(slots=True)
 class FieldRecord:
-    """The fields of one record and where it stands; `name` is the key of which it is the value."""
+    """The fields of one record and where it stands; `name` is the key of which it is the value, or one of a list."""
 
     start: int
     name: str = ""
     fields: list[Field] = field(default_factory=list)
     has_children: bool = False
     repairs: tuple[str, ...] = ()
+    listed: bool = False
 
 
 def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, Value]:
     """Return the sides of a record by name: `x1`, `y1`, `x2`, `y2`, `x`, `y`, `w`, `h`, `cx`, `cy`."""
     sides: dict[str, Value] = {}
-    corners: list[list[Value]] = []
+    placed: list[tuple[FieldMeaning, list[Value]]] = []
     for item in fields:
         meaning, filled = keys[item.key], [group for group in item.groups if group]
         if len(filled) != 1 or meaning.role not in ("side", "corner", "centre", "size"):
@@ -109,40 +130,60 @@ def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, Value]:
         # Sides need not stand in the order of the box, as its tokens do: they are numbers.
         values = [value if value[2] is None else (value[0], None, None) for value in filled[0]]
         if meaning.role == "corner" and len(values) == 2:
-            corners.append(values)
+            placed.append((meaning, values))
         elif len(values) == len(meaning.sides):
             sides = dict(zip(meaning.sides, values, strict=True)) | sides
     if any(item.key == "detection_id" for item in fields) and sides.keys() == {"x", "y", "w", "h"}:
         return {"cx": sides["x"], "cy": sides["y"], "w": sides["w"], "h": sides["h"]}  # Roboflow's boxes
-    if len(corners) > 1:
-        xs, ys = zip(*corners, strict=True)
+    if len(placed) > 1:
+        xs, ys = zip(*(values for _, values in placed), strict=True)
         return {"x1": min(xs), "y1": min(ys), "x2": max(xs), "y2": max(ys)}
+    if placed and sides.keys() == {"w", "h"}:
+        sides = dict(zip(placed[0][0].sides, placed[0][1], strict=False)) | sides
     return sides
 
 
-def _plus(a: Value, b: Value, share: float = 1.0) -> Value:
-    """Return the sum of a coordinate and a share of a length, a percentage if both are."""
-    unit = None if a[1] is None or b[1] is None else a[1] + share * b[1]
-    return a[0] + share * b[0], unit, None
+_SIDES_OF: Mapping[Order, tuple[str, ...]] = {
+    "xyxy": ("x1 y1 x2 y2",),
+    "xywh": ("x y w h", "x1 y1 w h"),
+    "cxcywh": ("cx cy w h",),
+}
+_POINTS = ("x y", "cx cy")
 
 
-def box_of_sides(sides: Mapping[str, Value]) -> list[Value]:
-    """Return the corners of a box, or a point, of which the sides are named; empty if some are missing."""
-    names = sides.keys()
-    if names >= {"x1", "y1", "x2", "y2"}:
-        return [sides[key] for key in ("x1", "y1", "x2", "y2")]
-    if names >= {"w", "h"}:
-        w, h = sides["w"], sides["h"]
-        for x, y in (("x", "y"), ("x1", "y1")):
-            if names >= {x, y}:
-                return [sides[x], sides[y], _plus(sides[x], w), _plus(sides[y], h)]
-        if names >= {"cx", "cy"}:
-            cx, cy = sides["cx"], sides["cy"]
-            return [_plus(cx, w, -0.5), _plus(cy, h, -0.5), _plus(cx, w, 0.5), _plus(cy, h, 0.5)]
-    for x, y in (("x", "y"), ("cx", "cy")):
-        if names == {x, y}:
-            return [sides[x], sides[y]]
-    return []
+def box_of_sides(sides: Mapping[str, Value]) -> tuple[str, list[Value]]:
+    """Return the order and numbers of a box of named sides, or `xy` and a point; none if some are missing.
+
+    Example:
+        >>> box_of_sides({"w": (3.0, None, None), "h": (4.0, None, None), "x": (1.0, None, None)})
+        ('', [])
+    """
+    for order, names in _SIDES_OF.items():
+        for each in map(str.split, names):
+            if sides.keys() >= set(each):
+                return order, [sides[name] for name in each]
+    w, h = sides.get("w"), sides.get("h")
+    x = sides.get("x1") or (w and "x2" in sides and _minus(sides["x2"], w))
+    y = sides.get("y1") or (h and "y2" in sides and _minus(sides["y2"], h))
+    if w and h and x and y:  # another corner and the size
+        return "xywh", [x, y, w, h]
+    for each in map(str.split, _POINTS):
+        if sides.keys() == set(each):
+            return "xy", [sides[name] for name in each]
+    return "", []
+
+
+def as_corners(order: str, values: Sequence[Value]) -> list[Value]:
+    """Return the corners of a box whose numbers stand in another order; those of percentages are percentages."""
+    numbers = corners(order, [value[0] for value in values])
+    shares = [value[1] for value in values if value[1] is not None]
+    units = corners(order, shares) if len(shares) == len(values) else [None] * len(numbers)
+    return [(number, unit, None) for number, unit in zip(numbers, units, strict=True)]
+
+
+def _minus(a: Value, b: Value) -> Value:
+    """Return the difference of two coordinates, a percentage if both are."""
+    return a[0] - b[0], None if a[1] is None or b[1] is None else a[1] - b[1], None
 
 
 def stated_units(fields: Sequence[Field], keys: Keys) -> dict[str, float | str]:
@@ -155,12 +196,20 @@ def stated_units(fields: Sequence[Field], keys: Keys) -> dict[str, float | str]:
     return units
 
 
+def _place_beside_size(fields: Sequence[Field], keys: Keys) -> None:
+    """Give the place of a box, whose only other sides are its size, the key of its upper left corner."""
+    places = [item for item in fields if item.key.lower() in PLACES and len(item.values) == 2]
+    if len(places) == 1 and sides_of(fields, keys).keys() == {"w", "h"}:
+        places[0].key = "top_left" if all(keys[item.key].role != "corner" for item in fields) else places[0].key
+
+
 def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int, partial: bool = False) -> None:
     """Turn a closed or cut-off record into objects or drops.
 
     A key that repeats begins another object; labels go with the shapes of their part of the record.
     """
     span, fields = (record.start, end), record.fields
+    _place_beside_size(fields, keys)
     for item in fields:
         stated = item.stated if keys.fact(item.key) == "place" else None
         if stated is not None and names_place(item.key, stated):
@@ -206,7 +255,7 @@ class _Object:
         self, fields: list[Field], keys: Keys, record: FieldRecord, builder: AnswerBuilder, span: tuple[int, int]
     ) -> None:
         self.fields, self.keys, self.builder, self.span = fields, keys, builder, span
-        self.name, self.repairs = record.name, record.repairs
+        self.name, self.listed, self.repairs = record.name, record.listed, record.repairs
         self.partial = self.label_is_weak = self.is_unsure = self.is_deleted = False
         self.is_call = any(item.key in _CALLS for item in fields)
         self.label: str | None = None
@@ -249,6 +298,8 @@ class _Object:
                 self.label, self.label_is_weak = item.text, weak
         elif role == "score":
             self.scores = self.scores or _scores(item)
+        elif item.words and any(item.groups):
+            self.shapes.append((item, meaning if role == "shape" else FieldMeaning("shape", kind="any")))
         elif role == "shape":
             if not self.shapes and meaning.unit:
                 self.units["unit"] = meaning.unit
@@ -276,17 +327,20 @@ class _Object:
             if keys[item.key].role in ("side", "label") and len(item.values) > 1:
                 self._drop("unread_numbers")
         sides = sides_of(self.fields, keys)
-        corners = box_of_sides(sides) if not shapes and (not self.partial or len(sides) >= 4) else []
+        if sides.keys() >= {"w", "h"} and any(len(item.values) == 2 for item, _ in shapes):
+            self._drop("ambiguous")  # a point beside a size: the centre of a box, or its corner
+            return
+        is_placed = not shapes and (not self.partial or len(sides) >= 4)
+        order, numbers = box_of_sides(sides) if is_placed else ("", [])
         if self.is_deleted:
-            if shapes or corners:
+            if shapes or numbers:
                 self._drop("deleted")
             builder.explicit_empty = True  # {"label": "cat", "present": false}
-        elif shapes or corners:
+        elif shapes or numbers:
             builder.start_count += 1
-            if corners:
-                kind = "point" if len(corners) == 2 else "box"
-                shapes = [(Field("", [corners], done=True), FieldMeaning("shape", kind=kind))]
-            self._add_shapes(shapes, bool(corners))
+            if numbers:
+                shapes = [(Field("", [numbers], done=True), keys[ORDER_KEYS[order]])]
+            self._add_shapes(shapes, bool(numbers))
         elif not self._add_by_label():
             self._drop_unplaced(bool(sides.keys() - {"w", "h"}), quiet)
 
@@ -335,7 +389,7 @@ class _Object:
         boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
             return False
-        if self.label is None and self.is_unsure:  # {"a": "cat", "b": [1, 2, 3, 4]}
+        if self.label is None and self.is_unsure and builder.need_labels:  # {"a": "cat", "b": [1, 2, 3, 4]}
             self._drop("ambiguous")
             return True
         last = None
@@ -365,7 +419,14 @@ class _Object:
             for _ in range(max(1, len(item.shapes(kind, requested)))):
                 self._drop("invalid_coordinate")
             return
-        label = self.name if self.label is None or (self.label_is_weak and self.name) else self.label
+        for name, group, scores in item.rows() if item.words else ():
+            for geometry, values in split_shapes([group], kind, requested, number_of):
+                self._add(name, geometry, values, meaning.row, next(map(_confidence, scores), None))
+        if item.words:
+            return
+        label = self.name
+        if self.label is not None and (self.listed or not self.label_is_weak or not self.name):
+            label = self.label
         rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
         shapes = item.shapes("box" if rectangle else kind, requested)
         labels = [label] * len(shapes)

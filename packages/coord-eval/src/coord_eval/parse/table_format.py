@@ -63,7 +63,7 @@ class TableParser:
         meanings = [self.keys[name] for name in names]
         roles = [meaning.role for meaning in meanings]
         sides = {side: (0.0, None, None) for meaning in meanings if meaning.role == "side" for side in meaning.sides}
-        return names if "shape" in roles or roles.count("corner") > 1 or box_of_sides(sides) else None
+        return names if "shape" in roles or roles.count("corner") > 1 or box_of_sides(sides)[0] else None
 
     def _row(self, header: list[str], cells: list[str], start: int, end: int, text_end: int) -> None:
         """Add the objects of one row; a last row with too few cells is cut off."""

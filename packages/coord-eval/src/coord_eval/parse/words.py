@@ -58,6 +58,8 @@ _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 _QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"), ("\u00ab", "\u00bb"))
 _INSTANCE = re.compile(r"(.*?[^\s#0-9])\s*#?\s*([0-9]{1,3})")
 
+_NAMED_BOX = re.compile(r"(.*[^\W\d_])\s+box(?:es)?", re.IGNORECASE)
+
 
 class Label(NamedTuple):
     """A label, the repair that it took, "" for none, and whether it is refused, since the words name nothing."""
@@ -172,3 +174,14 @@ def without_instance_numbers(labels: list[str]) -> list[str]:
             counted.setdefault(found[1], []).append(int(found[2]))
     stems = {stem for stem, n in counted.items() if len(n) > 1 and n == list(range(1, len(n) + 1))}
     return [found[1] if (found := _INSTANCE.fullmatch(label)) and found[1] in stems else label for label in labels]
+
+
+def without_common_box(labels: list[str]) -> list[str]:
+    """Take off the word `box` with which all labels end: it names their numbers; that of one among others is its own.
+
+    Example:
+        >>> without_common_box(["dog box", "cat box"]), without_common_box(["dog", "red box"])
+        (['dog', 'cat'], ['dog', 'red box'])
+    """
+    found = list(map(_NAMED_BOX.fullmatch, labels))
+    return [match[1] for match in found if match] if len(labels) > 1 and all(found) else labels

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from coord_codec.pages import number
+from coord_eval.metrics.coco import beyond_limit
 from coord_eval.report.metric_html import flat
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ def coco_lines(evaluation: Figures) -> Iterator[str]:
 def coco_brief(evaluation: Figures) -> str:
     """Return AP beside its ceiling, and AP50."""
     coco, ceiling = evaluation.coco, evaluation.ceiling
-    beside = f" (quantisation ceiling {ceiling['AP']:.3f})" if ceiling else ""
+    truth = evaluation.truth
+    of_limit = beyond_limit(truth.image_N[~truth.crowd_N], truth.category_N[~truth.crowd_N])
+    kind = "ceiling of COCO's 100 boxes" if of_limit else "quantisation ceiling"
+    beside = f" ({kind} {ceiling['AP']:.3f})" if ceiling else ""
     return f"AP {coco['AP']:.3f}{beside}   AP50 {coco['AP50']:.3f}"
 
 

@@ -123,7 +123,8 @@ def tiles_html(evaluation: Figures) -> str:
             cells += shown.tiles(evaluation) if shown.tiles else []
     if health["answers"]:
         share = 100 * health["parsed"] / health["answers"]
-        cells.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
+        cut = f", {health['truncated']} cut off" if health["truncated"] else ""
+        cells.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}{cut}"))
     return tiles(cells)
 
 

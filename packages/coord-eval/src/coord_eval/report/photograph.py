@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from coord_codec.counts import counted
+from coord_codec.files import InputError, read_json
 from coord_codec.images import ImageError, decode_image, image_facts
 from coord_eval.page_options import ImageRoot
 
@@ -85,18 +86,25 @@ def _file(root: ImageRoot | None, name: str) -> Path:
 
 def finder(root: ImageRoot) -> Callable[[str], Path | None]:
     """Return the function that finds the file of an image, of a folder one that is quick for many images."""
-    return root if callable(root) else partial(_find, root.resolve())
+    if callable(root):
+        return root
+    base = root.resolve()
+    return partial(_find, base, cache(partial(_stated_folder, base)))
 
 
-def _find(base: Path, name: str) -> Path:
+def _find(base: Path, stated_folder: Callable[[], Path | None], name: str) -> Path:
     """Return the file of an image; beside a folder `annotations`, as in COCO, the other folders are searched too."""
     parts = PurePosixPath(name.replace("\\", "/"))
-    candidates = [base / parts, base / "images" / parts, base / parts.name]
+    # A name that leaves its folder is found by its end, the longest first.
+    ends = [base.joinpath(*parts.parts[n:]) for n in range(1, len(parts.parts)) if ".." not in parts.parts[n:]]
+    candidates = [base / parts, base / "images" / parts, *ends]
     siblings: list[Path] = []
     if base.name == "annotations":
         base = base.parent
         siblings = [base, base / "images", *_subfolders(base), *_subfolders(base / "images")]
     files, outside = _inside(candidates, base)
+    if not files and (stated := stated_folder()) is not None:
+        files, _ = _inside(candidates, stated)
     if not files and siblings:
         files, outside_siblings = _inside([folder / parts for folder in siblings], base)
         outside |= outside_siblings
@@ -105,6 +113,16 @@ def _find(base: Path, name: str) -> Path:
     if not files:
         raise ImageError(OUTSIDE if outside or parts.is_absolute() or ".." in parts.parts else NOT_FOUND)
     return files[0]
+
+
+def _stated_folder(base: Path) -> Path | None:
+    """Return the folder of the images that `coord-data prepare` wrote beside its records; None without one."""
+    for file in sorted(base.glob("*.summary.json")):
+        with suppress(InputError, OSError, TypeError, KeyError, ValueError):
+            folder = Path(base, read_json(file)["images"]).resolve()
+            if folder.is_dir() and folder != Path(folder.anchor):
+                return folder
+    return None
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -56,6 +56,8 @@ def score_coco_shapes(truth: GroundTruth, found: Detections, geometry: str) -> t
     kind, measure = MEASURES[geometry]
     objects = _objects(truth, kind)
     count = max((len(row["keypoints"]) for row in objects), default=0) if kind == "keypoints" else 0
+    if kind == "keypoints" and not count:
+        raise InputError("ground truth: no object has keypoints, which geometry keypoints scores; use geometry box")
     boxes = _detections(truth, found, kind, count)
     try:
         run = _Matching(_indexed(truth, objects), _indexed(truth, boxes), kind)

@@ -1,9 +1,12 @@
 """Patches a causal model of transformers to compute the objective, applying its head to supervised rows only."""
 
 import inspect
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -21,8 +24,8 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 _ADDED_ARGUMENTS = ("labels", "objects", "denominators")
 _ROUTER = "router_aux_loss"
 _STATE = "_coord_state"
-_PROBE = (-90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
-"""Logits returned by the head in a model's first forward pass, to detect how the model transforms them."""
+_PROBE = (1e-4, 1e6, -1e6, -90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
+"""Logits given in place of the head's: the first measures the scale, the second the cap, all together verify them."""
 
 
 @dataclass(frozen=True)
@@ -33,42 +36,41 @@ class LogitTransform:
     softcap: float | None = None
 
     @classmethod
-    def candidates(cls, model: nn.Module) -> "list[LogitTransform]":
-        """Return the transformation in the model's configuration, and none.
+    def measure(cls, before: Tensor, after: Tensor) -> "LogitTransform | None":
+        """Return what the model's own code made of the probed logits; None if it is more than a scale and a cap.
 
-        PaliGemma ignores its text model's cap before transformers 5.23.
+        Of y = c tanh(s x / c) a large x gives c, and a small one s. No setting is read: some models divide by what
+        others multiply by, or ignore it.
+
+        Args:
+            before: `probe` [1, 1, V]
+            after: what the model returned for it
+
+        Example:
+            >>> before = probe(torch.nn.Linear(8, 20))
+            >>> LogitTransform.measure(before, 3.0 * torch.tanh(before * 0.25 / 3.0))
+            LogitTransform(logit_scale=0.25, softcap=3.0)
         """
-        config: Any = getattr(model, "config", None)
-        found: dict[str, float] = {}
-        for part in (config, getattr(config, "text_config", None)):
-            for name in ("logit_scale", "logits_scaling", "lm_head_multiplier", "final_logit_softcapping"):
-                if isinstance(value := getattr(part, name, None), int | float) and value:
-                    found.setdefault(name, value)
-        scale = found.get("logit_scale", 1.0) * found.get("lm_head_multiplier", 1.0) / found.get("logits_scaling", 1.0)
-        return list(dict.fromkeys([cls(scale, found.get("final_logit_softcapping")), cls()]))
+        digits = {torch.float64: 12, torch.float32: 7}.get(after.dtype)
+        if after.shape != before.shape or digits is None:
+            return None
+        (x_small, x_large), (y_small, y_large) = before[0, 0, :2].tolist(), after[0, 0, :2].tolist()
+        scale, cap = y_small / x_small, None
+        if abs(y_small) < abs(y_large) < 0.5 * abs(scale * x_large):
+            scale, cap = math.atanh(y_small / y_large) * y_large / x_small, float(f"{y_large:.{digits}g}")
+        found = cls(float(f"{scale:.{digits}g}"), cap)
+        expected = before.double() * found.logit_scale
+        if found.softcap is not None:
+            expected = found.softcap * torch.tanh(expected / found.softcap)
+        return found if torch.allclose(after.double(), expected, rtol=10.0 ** (1 - digits), atol=0.0) else None
 
-    def explains(self, before: Tensor, after: Tensor) -> bool:
-        """Return whether this transformation of the head's logits gives the logits that the model returned."""
-        expected = before.double() * self.logit_scale
-        if self.softcap is not None:
-            expected = self.softcap * torch.tanh(expected / self.softcap)
-        error = 2 * torch.finfo(before.dtype).eps
-        return after.shape == before.shape and torch.allclose(after.double(), expected, rtol=2 * error, atol=error)
 
-    @classmethod
-    def find(cls, candidates: "list[LogitTransform]", before: Tensor, after: Tensor) -> "LogitTransform":
-        """Return the first candidate that explains the logits that the model returned.
-
-        Raises:
-            ValueError: if there is none
-        """
-        for transform in candidates:
-            if transform.explains(before, after):
-                return transform
-        raise ValueError(
-            "the model changes its logits after the head in a way that its configuration does not declare and the "
-            "fused form would ignore: use patch(model, objective, fused=False)"
-        )
+def probe(head: nn.Linear) -> Tensor:
+    """Return the logits [1, 1, V] that take the place of the head's, all of them far from what a mask writes."""
+    device = head.weight.device
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    values = torch.tensor(_PROBE, dtype=dtype, device=device)
+    return values.repeat(head.out_features // len(_PROBE) + 1)[: max(head.out_features, len(_PROBE))][None, None]
 
 
 @dataclass
@@ -77,10 +79,13 @@ class PatchState:
 
     Attributes:
         objective: the objective
-        fused: whether the fused form is used if the head allows it
+        fused: whether the fused form is used if the head allows it; no longer if the model turns out to do more to its
+            logits than scale and cap them
         want_diagnostics: whether the next forward passes add diagnostics
         metrics: what has been added since the last `flush`; None before the first forward pass in training
         after: the transformation of the head's logits; None before the first forward pass
+        running: whether a forward pass computes the objective now
+        passes: number of forward passes that computed the objective
     """
 
     objective: CoordObjective
@@ -88,6 +93,8 @@ class PatchState:
     want_diagnostics: bool = False
     metrics: StepMetrics | None = None
     after: LogitTransform | None = None
+    running: bool = False
+    passes: int = 0
 
     def add(
         self, output: ObjectiveOutput, diagnostics: Mapping[str, LossTerm], router_loss: Tensor | None = None
@@ -120,8 +127,10 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
     `global_denominators`), applies its head to supervised rows only and returns `loss`, with `logits` None. Without
     labels, and in `generate`, it behaves as before. If the head is a plain linear layer, with or without a bias, the
     fused form is used and no logits are computed. The model's transformation of its logits (Gemma's soft-capping, the
-    scale of Cohere, Granite and Falcon-H1) is read from its configuration and verified in the first forward pass. For
-    a head with LoRA or hooks, the readable form is used with the logits of the supervised rows. With
+    scale of Cohere, Granite and Falcon-H1) is measured in the first forward pass. For a head with LoRA or hooks, and
+    for a model that does more to its logits (Chameleon's mask), the readable form is used with the logits of the
+    supervised rows. A `forward` that others put on the model or its class, before or later (accelerate's hooks,
+    kernels), is called inside. With
     `output_router_logits`, a mixture of experts adds its router's auxiliary loss times `router_aux_loss_coef`, as
     without the patch; each micro-batch has the part of its tokens in `denominators`. A plain Trainer that
     accumulates gradients trains cross-entropies only, since it counts tokens and no objects (`num_items_in_batch`).
@@ -149,7 +158,6 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
         >>> outputs.loss.requires_grad, outputs.logits
         (True, None)
     """
-    unpatch(model)
     name = type(model).__name__
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise ValueError(
@@ -160,13 +168,17 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
     find = getattr(model, "get_output_embeddings", None)
     if find is None or find() is None:
         raise ValueError(f"{name} has no output embeddings: patch a causal language model (...ForCausalLM)")
-    model.__class__ = _patched_class(type(model))  # type: ignore[assignment]
+    if _own_class(type(model)) is None:
+        model.__class__ = _patched_class(type(model))  # type: ignore[assignment]
     model.__dict__[_STATE] = PatchState(objective, fused)
     return model
 
 
 def unpatch(model: ModelT) -> ModelT:
     """Undo `patch`; has no effect on a model that is not patched.
+
+    Raises:
+        ValueError: if the model's class was changed after `patch`, by `fully_shard` for example
 
     Example:
         >>> from torch import nn
@@ -175,8 +187,11 @@ def unpatch(model: ModelT) -> ModelT:
         True
     """
     if _STATE in model.__dict__:
+        own_class = _own_class(type(model))
+        if _PATCHED.get(own_class) is not type(model):
+            raise ValueError(f"the class became {type(model).__name__} after patch: unpatch the model before that")
         del model.__dict__[_STATE]
-        model.__class__ = type(model).__bases__[0]
+        model.__class__ = own_class  # type: ignore[assignment]
     return model
 
 
@@ -193,8 +208,13 @@ def patch_state(model: nn.Module) -> PatchState:
     raise ValueError("the model is not patched: call coord_losses.hf.patch(model, objective) first")
 
 
-_PATCHED: dict[type[nn.Module], type[nn.Module]] = {}
+_PATCHED: dict[Any, type[nn.Module]] = {}
 """The subclass that `patch` gives to models of each class."""
+
+
+def _own_class(kind: type[nn.Module]) -> type[nn.Module] | None:
+    """Return the class that a patched class, or a subclass of one, was made of; None if it is not patched."""
+    return next((own for own, patched in _PATCHED.items() if patched in kind.__mro__), None)
 
 
 def _patched_class(own_class: type[nn.Module]) -> type[nn.Module]:
@@ -206,13 +226,18 @@ def _patched_class(own_class: type[nn.Module]) -> type[nn.Module]:
         # The subclass has no name that pickle could import: it is made again from the model's own class.
         return _new_patched, (own_class,), *own_class.__reduce_ex__(self, protocol)[2:]
 
+    def set_on_class(kind: Any, name: str, value: Any) -> None:
+        type.__setattr__(own_class if name == "forward" else kind, name, value)
+
     members = {
-        "forward": _patched_forward(own_class),
+        "forward": _ForwardAttribute(own_class),
         "__reduce_ex__": reduce,
         "__module__": own_class.__module__,
         "__qualname__": own_class.__qualname__,
     }
-    patched = _PATCHED[own_class] = type(own_class.__name__, (own_class,), members)
+    meta: Any = type(type(own_class).__name__, (type(own_class),), {"__setattr__": set_on_class})
+    patched: type[nn.Module] = meta(own_class.__name__, (own_class,), members)
+    _PATCHED[own_class] = patched
     return patched
 
 
@@ -220,6 +245,117 @@ def _new_patched(own_class: type[nn.Module]) -> nn.Module:
     patched = _patched_class(own_class)
     model: nn.Module = patched.__new__(patched)
     return model
+
+
+class _ForwardAttribute:
+    """The attribute `forward` of a patched class, around the forward pass that the model or its class has by then."""
+
+    def __init__(self, own_class: type[nn.Module]) -> None:
+        self.own_class = own_class
+
+    def __get__(self, model: nn.Module | None, kind: Any = None) -> Any:
+        if model is None:
+            return self.own_class.forward
+        return _Forward(model, model.__dict__.get("forward") or MethodType(self.own_class.forward, model))
+
+    def __set__(self, model: nn.Module, value: Any) -> None:
+        model.__dict__["forward"] = value
+
+    def __delete__(self, model: nn.Module) -> None:
+        if "forward" not in model.__dict__:
+            raise AttributeError("forward")
+        del model.__dict__["forward"]
+
+
+class _Forward:
+    """Compute the objective around a forward pass, which others may have replaced, and may call this one again."""
+
+    def __init__(self, model: nn.Module, inner: Callable[..., Any]) -> None:
+        self.model, self.inner = model, inner
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        # Trainers inspect the signature to find the columns that a model accepts.
+        signature = inspect.signature(self.inner)
+        parameters = signature.parameters.values()
+        kept = [p for p in parameters if p.name not in _ADDED_ARGUMENTS and p.kind is not p.VAR_KEYWORD]
+        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _ADDED_ARGUMENTS]
+        var_keyword = [p for p in parameters if p.kind is p.VAR_KEYWORD]
+        return signature.replace(parameters=[*kept, *added, *var_keyword])
+
+    def __call__(
+        self,
+        *args: Any,
+        labels: Tensor | None = None,
+        objects: ObjectSlots | None = None,
+        denominators: Denominators = None,
+        **kwargs: Any,
+    ) -> Any:
+        state: PatchState | None = self.model.__dict__.get(_STATE)
+        if state is None or state.running or labels is None:
+            return self.inner(*args, **kwargs) if labels is None else self.inner(*args, labels=labels, **kwargs)
+        num_items = kwargs.pop("num_items_in_batch", None)
+        rows = RowHead(state.objective, labels, objects, state.want_diagnostics, denominators=denominators)
+        if denominators is None and num_items is not None:
+            denominators = rows.denominators = _of_step(num_items, len(rows.labels.targets_N), state.objective)
+        state.running = True
+        try:
+            outputs, output = self._run(state, rows, args, {**kwargs, "return_dict": True})
+        finally:
+            state.running = False
+        loss = rows.total(output)
+        router_loss = _router_loss(self.model, outputs, kwargs)
+        if router_loss is not None:
+            tokens = output.counts["tokens"]
+            of_step = tokens if denominators is None else denominators.get("tokens", tokens)
+            # A mean over the micro-batch: its part of the optimiser step's mean, weighted by tokens.
+            loss = loss + (router_loss * tokens / of_step).to(loss)
+        state.passes += 1
+        if self.model.training:
+            state.add(output, rows.diagnostics, router_loss)
+        return type(outputs)(**{**outputs, "loss": loss, "logits": None})
+
+    def _run(
+        self, state: PatchState, rows: RowHead, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ObjectiveOutput]:
+        """Return what the forward pass returns, and the output of the objective.
+
+        Raises:
+            ValueError: if the forward pass does not call the head
+        """
+        head: Any = self.model.get_output_embeddings()  # type: ignore[operator]
+        with _row_head(head, state, rows) as finish:
+            try:
+                outputs = self.inner(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # of code that needs labels
+                if rows.targets_N is None and "forward" in self.model.__dict__:
+                    raise ValueError(_goes_round(self.inner)) from error
+                raise
+        if rows.targets_N is None:
+            raise ValueError(_goes_round(self.inner))
+        output = finish(outputs["logits"])
+        if output is not None:
+            return outputs, output
+        warnings.warn(
+            f"{type(self.model).__name__} does more to its logits than scale and cap them: the objective is computed "
+            "from the logits of supervised rows (fused=False), which takes more memory",
+            stacklevel=4,
+        )
+        state.fused = False
+        return self._run(state, rows, args, kwargs)
+
+
+def _goes_round(forward: Any) -> str:
+    """Return the message about a forward pass that computes its loss without the head."""
+    function = inspect.unwrap(getattr(forward, "func", forward), stop=lambda f: hasattr(f, "__code__"))
+    function = getattr(function, "__func__", function)
+    module = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
+    name = function.__code__.co_name if hasattr(function, "__code__") else type(function).__name__  # not of `wraps`
+    return (
+        f"{module}.{name} computes its loss without calling the output embeddings, and would leave the objective out: "
+        "switch it off (use_liger_kernel=False; with TRL class MyTrainer(CoordTrainerMixin, SFTTrainer)), or patch a "
+        "model without it"
+    )
 
 
 def _router_loss(model: nn.Module, outputs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Tensor | None:
@@ -245,48 +381,6 @@ def _router_loss(model: nn.Module, outputs: Mapping[str, Any], arguments: Mappin
     return None
 
 
-def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
-    original: Callable[..., Any] = own_class.forward
-
-    def forward(
-        self: nn.Module,
-        *args: Any,
-        labels: Tensor | None = None,
-        objects: ObjectSlots | None = None,
-        denominators: Denominators = None,
-        **kwargs: Any,
-    ) -> Any:
-        if labels is None:
-            return original(self, *args, **kwargs)
-        num_items = kwargs.pop("num_items_in_batch", None)
-        state: PatchState = self.__dict__[_STATE]
-        rows = RowHead(state.objective, labels, objects, state.want_diagnostics, denominators=denominators)
-        if denominators is None and num_items is not None:
-            denominators = rows.denominators = _of_step(num_items, len(rows.labels.targets_N), state.objective)
-        with _row_head(self, state, rows) as finish:
-            outputs = original(self, *args, **{**kwargs, "return_dict": True})
-        output = finish(outputs.logits)
-        loss = rows.total(output)
-        router_loss = _router_loss(self, outputs, kwargs)
-        if router_loss is not None:
-            tokens = output.counts["tokens"]
-            of_step = tokens if denominators is None else denominators.get("tokens", tokens)
-            # A mean over the micro-batch: its part of the optimiser step's mean, weighted by tokens.
-            loss = loss + (router_loss * tokens / of_step).to(loss)
-        if self.training:
-            state.add(output, rows.diagnostics, router_loss)
-        return type(outputs)(**{**outputs, "loss": loss, "logits": None})
-
-    signature = inspect.signature(original)
-    kept = [p for p in signature.parameters.values() if p.name not in _ADDED_ARGUMENTS and p.kind is not p.VAR_KEYWORD]
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _ADDED_ARGUMENTS]
-    var_keyword = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
-    # Trainers inspect the signature to find the columns that a model accepts.
-    forward.__signature__ = signature.replace(parameters=[*kept, *added, *var_keyword])  # type: ignore[attr-defined]
-    forward.__doc__ = original.__doc__
-    return forward
-
-
 def _of_step(num_items: Tensor | int, num_tokens: int, objective: CoordObjective) -> Denominators:
     """Return the denominators of a step whose supervised tokens a plain Trainer has counted; None for this batch's own.
 
@@ -306,38 +400,31 @@ def _of_step(num_items: Tensor | int, num_tokens: int, objective: CoordObjective
 
 
 @contextmanager
-def _row_head(model: nn.Module, state: PatchState, rows: RowHead) -> Iterator[Callable[[Tensor], ObjectiveOutput]]:
+def _row_head(head: Any, state: PatchState, rows: RowHead) -> Iterator[Callable[[Tensor], ObjectiveOutput | None]]:
     """Make the head of the model process supervised rows only, within this context.
 
     Yields:
-        A function that returns the output of the objective, given the logits that the model returned.
+        A function that returns the output of the objective, given the logits that the model returned; None if the
+        fused form would ignore what the model does to them.
     """
-    head: Any = model.get_output_embeddings()  # type: ignore[operator]
     rows.fused = state.fused and _is_plain(head)
     if not rows.fused:
         with _given_rows(head, rows):
             yield lambda logits_1NV: rows.read(logits_1NV[0])
         return
-    candidates = LogitTransform.candidates(model)
-    hidden_NH = probe = torch.empty(0)
-
-    def fuse(transform: LogitTransform) -> ObjectiveOutput:
-        return rows.fuse(hidden_NH, head.weight, bias_V=head.bias, **vars(transform))
+    hidden_NH = probed = torch.empty(0)
 
     def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        nonlocal hidden_NH, probe
-        hidden_NH = rows.take(hidden_BTH)
-        fuse(state.after or candidates[0])
-        probe = hidden_BTH.new_tensor(_PROBE)[None, None]
-        return probe.clone()  # models may cap it in place
+        nonlocal hidden_NH, probed
+        hidden_NH, probed = rows.take(hidden_BTH), probe(head)
+        return probed.clone()  # models may cap it in place
 
-    def finish(logits: Tensor) -> ObjectiveOutput:
-        output = rows.result()
+    def finish(logits: Tensor) -> ObjectiveOutput | None:
         if state.after is None:
-            state.after = LogitTransform.find(candidates, probe, logits)
-            if state.after != candidates[0]:
-                return fuse(state.after)
-        return output
+            state.after = LogitTransform.measure(probed, logits)
+        if state.after is None:
+            return None
+        return rows.fuse(hidden_NH, head.weight, bias_V=head.bias, **vars(state.after))
 
     with replaced_forward(head, forward):
         yield finish
@@ -361,4 +448,5 @@ def _given_rows(head: nn.Module, rows: RowHead) -> Iterator[None]:
 
 
 def _is_plain(head: nn.Module) -> bool:
-    return type(head) is nn.Linear and not any((head._forward_hooks, head._forward_pre_hooks))
+    replaced = "forward" in head.__dict__  # by accelerate, for example, which moves weights there
+    return type(head) is nn.Linear and not any((head._forward_hooks, head._forward_pre_hooks, replaced))

@@ -1,0 +1,151 @@
+"""Answers of a server: probabilities as in process, and every way in which a server can fail."""
+
+import math
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fakes import TEXT, chat_reply, served
+from PIL import Image
+
+from coord_codec import int_to_token
+from coord_detect.served.endpoint import EndpointEngine
+
+IMAGE = Image.new("RGB", (4, 4))
+
+
+def engine(url, **options):
+    options = {"markers": "qwen", "max_new_tokens": 9, "retries": 2, "timeout": 5} | options
+    return EndpointEngine((url,), "m", "find all", "be brief", **options)
+
+
+def token_steps():
+    """The tokens of TEXT; each coordinate has half of the probability, its two neighbours a quarter together."""
+    steps = [("<|object_ref_start|>", -0.1, {}), ("cat", -0.5, {}), ("<|object_ref_end|>", -0.1, {})]
+    steps.append(("<|box_start|>", -0.1, {}))
+    for k in (250, 500, 750):
+        near = {int_to_token(k - 10): math.log(0.125), int_to_token(k + 10): math.log(0.125), "cat": math.log(0.25)}
+        steps.append((int_to_token(k), math.log(0.5), near))
+    return [*steps, (int_to_token(875), -0.2, {}), ("<|box_end|>", -0.1, {}), ("<|im_end|>", -0.1, {})]
+
+
+def test_log_probabilities_become_the_figures_of_a_local_answer():
+    with served(lambda number, request: (200, chat_reply(TEXT, token_steps()))) as (url, requests):
+        (record,) = engine(url).answer([IMAGE])
+    assert (record["text"], record["finish_reason"]) == (TEXT, "stop")
+    assert record["coord_logprobs"] == pytest.approx([math.log(0.5)] * 3 + [-0.2])
+    assert record["coord_expected"] == pytest.approx([0.25, 0.5, 0.75, 0.875])
+    # Of the coordinates' 3/4, one third lies 10 bins away.
+    assert record["coord_spread"] == pytest.approx([math.sqrt(0.01**2 / 3)] * 3 + [0.0])
+    assert record["coord_quantiles"][:2] == [[0.24, *[0.25] * 5, 0.26], [0.49, *[0.5] * 5, 0.51]]
+    assert record["coord_quantiles"][3] == [0.875] * 7
+    assert record["coord_mass"] == pytest.approx([0.75] * 3 + [math.exp(-0.2)])
+    assert (record["desc_logprobs"], record["desc_token_counts"]) == ([-0.5], [1])
+    (request,) = requests
+    assert request["skip_special_tokens"] is False and request["logprobs"] is True and request["temperature"] == 0
+    assert [message["role"] for message in request["messages"]] == ["system", "user"]
+    assert request["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize("generated", [False, True])
+def test_empty_thought_that_a_server_repeats_from_the_prompt_is_no_part_of_the_answer(generated):
+    thought = "<think>\n\n</think>\n\n"
+    steps = [(thought, -0.1, {}), *token_steps()] if generated else token_steps()
+    with served(lambda number, request: (200, chat_reply(thought + TEXT, steps))) as (url, _):
+        (asked,) = engine(url, chat_template_kwargs={"enable_thinking": False}).answer([IMAGE])
+        (unasked,) = engine(url).answer([IMAGE])
+    assert asked["text"] == (thought + TEXT if generated else TEXT)
+    assert asked["coord_logprobs"] == pytest.approx([math.log(0.5)] * 3 + [-0.2])
+    assert unasked["text"] == thought + TEXT
+
+
+@pytest.mark.parametrize("steps", [None, [("other words", -1.0, {})], [(TEXT, -math.inf, {})], [(TEXT, math.nan, {})]])
+def test_without_usable_log_probabilities_the_text_remains(steps):
+    with served(lambda number, request: (200, chat_reply(TEXT, steps, "length"))) as (url, _):
+        (record,) = engine(url).answer([IMAGE])
+    assert record == {"text": TEXT, "finish_reason": "length"}
+
+
+def test_refused_requests_are_tried_again():
+    def reply(number, request):
+        return {1: (429, {"error": {"message": "busy"}}), 2: (500, b"oops")}.get(number, (200, chat_reply(TEXT)))
+
+    with served(reply) as (url, requests):
+        (record,) = engine(url).answer([IMAGE])
+    assert record["text"] == TEXT and len(requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ((400, {"error": {"message": "no such model"}}), "answered 400: .*no such model"),
+        ((500, b"broken"), "/v1 answered 500"),
+        ((None, None), "/v1: no answer: .*Connection"),
+        ((200, {"unexpected": True}), "no choices"),
+        ((200, b"{ cut"), "the reply is no JSON"),
+        ((200, chat_reply(None)), "no text"),
+        ((200, chat_reply(None, None, "tool_calls")), "finish_reason 'tool_calls'"),
+        ((200, chat_reply([{"type": "text"}])), "no text"),
+        ((200, chat_reply(TEXT[:40], None, "abort")), "aborted the answer .finish_reason 'abort'"),
+        ((200, chat_reply(TEXT[:40], None, "content_filter")), "aborted the answer .finish_reason 'content_filter'"),
+    ],
+)
+def test_failure_is_that_of_its_image_alone(reply, message):
+    with served(lambda number, request: reply) as (url, _):
+        (record,) = engine(url, retries=0).answer([IMAGE])
+    assert record["finish_reason"] == "error" and re.search(message, record["error"])
+
+
+@pytest.mark.parametrize("steps", [[("cat", None, {})], [(TEXT, -0.1, "a dictionary")], ["words"]])
+def test_log_probabilities_of_another_form_are_left_out(steps):
+    def reply(number, request):
+        body = chat_reply(TEXT)
+        odd = [
+            step if isinstance(step, str) else {"token": step[0], "logprob": step[1], "bytes": None} for step in steps
+        ]
+        if not isinstance(steps[0], str):
+            odd[0]["top_logprobs"] = {"a": -1.0} if steps[0][2] else []
+        body["choices"][0]["logprobs"] = {"content": odd, "refusal": None}
+        return 200, body
+
+    with served(reply) as (url, _):
+        (record,) = engine(url, retries=0).answer([IMAGE])
+    assert record == {"text": TEXT, "finish_reason": "stop"}
+
+
+def test_empty_text_is_an_answer_of_no_objects():
+    with served(lambda number, request: (200, chat_reply("", []))) as (url, _):
+        (record,) = engine(url).answer([IMAGE])
+    assert (record["text"], record["coord_logprobs"], record["coord_quantiles"]) == ("", [], [])
+
+
+def test_servers_share_images_by_load_and_a_lost_one_costs_none(capsys):
+    lost, held = threading.Event(), threading.Event()
+
+    def slow(number, request):
+        held.wait(5)  # the others are answered by the second server
+        return (200, chat_reply(TEXT)) if not lost.is_set() else (None, None)
+
+    def fast(number, request):
+        if number == 5:
+            lost.set()
+            held.set()
+        return 200, chat_reply(TEXT)
+
+    with served(slow) as (first, to_first), served(fast) as (second, to_second):
+        both = EndpointEngine((first, second), "m", "find all", None, "qwen", 9, concurrency=2, timeout=9)
+        with ThreadPoolExecutor(2) as pool:
+            records = [record for answers in pool.map(both.answer, [[IMAGE]] * 8) for record in answers]
+        assert [record["text"] for record in records] == [TEXT] * 8
+        # One request was held by the first server and lost with it, and no other was sent there.
+        assert len(to_first) == 1 and len(to_second) == 8
+        both.report()
+    assert f"{first} did not answer 1 request, which the other servers took over" in capsys.readouterr().out
+
+
+def test_request_that_every_server_would_refuse_is_sent_to_one():
+    with served(lambda number, request: (404, {"error": {"message": "no model m"}})) as (first, to_first):
+        both = EndpointEngine((first, "http://127.0.0.1:9/v1"), "m", "find all", None, "qwen", 9)
+        (record,) = both.answer([IMAGE])
+    assert len(to_first) == 1 and "no model m" in record["error"] and "the path" not in record["error"]
