@@ -15,14 +15,16 @@ val2017 at commit 6d6f7a059ea63efffdbe48aca2d52c04d4c510e9 of the repository nam
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 from PIL import Image
 
@@ -62,6 +64,9 @@ OTHER_NAMES = {
     "tv": "tvmonitor",
 }
 """What some models call COCO's classes."""
+
+LABEL_REVIEW = Path(__file__).parents[1] / "packages" / "coord-eval" / "benchmarks" / "label_review.py"
+"""Plants faults and measures; there beside simulated detectors."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -170,6 +175,57 @@ def answer(photos: Path) -> None:
             (photos / "answers" / f"{detector}.json").write_text(json.dumps(results))
             told = f", other labels left out: {', '.join(unknown)}" if unknown else ""
             print(f"{detector}: {len(results)} answers{told}", file=sys.stderr)
+
+
+@app.command()
+def review(
+    photos: Path,
+    cleanlab: Annotated[Path | None, typer.Option(help="folder with cleanlab, for ObjectLab")] = None,
+    seeds: Annotated[int, typer.Option(help="number of plants")] = 3,
+    rate: Annotated[float, typer.Option(help="share of labels that become faults")] = 0.1,
+) -> None:
+    """Plant faults into the labels of a folder, and measure which of them are found by the answers of each detector."""
+    own = runpy.run_path(str(LABEL_REVIEW), run_name="label_review")
+    sys.modules["label_review"] = own_module = type(sys)("label_review")
+    own_module.__dict__.update(own)
+    if cleanlab is not None:
+        sys.path.append(str(cleanlab))
+    keys = (*own["KINDS"], "images", "precision")
+    print(f"{'':32}{' '.join(f'{key[:9]:>9}' for key in keys)}")
+    for answered in load(photos):
+        scene, results = _scene(own, answered)
+        found: dict[str, list[dict[str, float]]] = {}
+        judged = []
+        for seed in range(seeds):
+            spoilt = own["plant"](np.random.default_rng([seed, 7]), scene, rate)
+            case = own["Case"](scene, spoilt, None, results)
+            rankings = {"review": own["judged"](case)[0], "plain IoU rule": own["by_iou"](case)}
+            if cleanlab is not None:
+                rankings["ObjectLab"] = own["by_objectlab"](case)
+            judged.append((case, rankings["review"]))
+            for method, ranking in rankings.items():
+                found.setdefault(method, []).append(own["measures"](case, ranking))
+        for method, rows in found.items():
+            values = (np.nanmean([row[key] for row in rows]) for key in keys)
+            print(f"{answered.name + ', ' + method:32}{' '.join(f'{value:9.3f}' for value in values)}", flush=True)
+        bins, error = own["reliability"](judged, 10)
+        print("  mean probability/share of faults (number):", *(f"{p:.2f}/{q:.2f} ({n})" for p, q, n in bins))
+        expected = np.mean([ranking.label_N.sum() for _, ranking in judged])
+        faulty = np.mean([sum(kind != "" for kind in case.spoilt.kind_N) for case, _ in judged])
+        print(f"  calibration error {error:.3f}; {expected:.0f} labels expected to be wrong, {faulty:.0f} are")
+        clean = own["Case"](scene, own["plant"](np.random.default_rng(0), scene, 0.0), None, results)
+        quiet = own["judged"](clean)[0].label_N
+        accused = int((quiet >= 0.5).sum())
+        print(f"  nothing planted: of {len(quiet)} labels {quiet.sum():.0f} expected to be wrong, {accused} accused")
+
+
+def _scene(own: dict[str, Any], answered: Answered) -> tuple[Any, list[dict[str, Any]]]:
+    """Return labels and answers with the numbers of images and names by which the other benchmark plants."""
+    with tempfile.TemporaryDirectory() as folder:
+        truth, results = Path(folder) / "truth.json", Path(folder) / "results.json"
+        truth.write_text(json.dumps(answered.truth))
+        results.write_text(json.dumps(answered.results))
+        return own["of_coco"](truth), own["results_of"](results, truth)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class SetFigures:
         self._labels = Detections.of(own, own.image_N, own.category_N, own.boxes_N4, *np.ones((2, len(own.image_N))))
         self._answered = _Lookup(detections.image_D * width + detections.category_D, confidence_D)
         self._labelled = _Lookup(own.image_N * width + own.category_N, np.ones(len(own.image_N)))
-        self._count_I = np.bincount(own.image_N, minlength=len(truth))
+        self._mass_I = np.bincount(detections.image_D, confidence_D, len(truth))
 
     def rates(self, of_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how often labels, and answers, of each name are supported in some images [I], as log-odds [K]."""
@@ -102,12 +102,12 @@ class SetFigures:
         other_M = _most(beside.iou_P * ~is_twin_P, beside.object_P, count)
         ahead_P = (self._iou_N[beside.det_P] - best_M[beside.object_P]) * (is_twin_P & (beside.iou_P >= SURE_IOU))
         ahead_M = _most(ahead_P, beside.object_P, count)
-        # The name in its image, crowding, size, and how often such labels are found
+        # The name in its image, size, and crowding by what is answered, since spurious labels are one more each
         key_M = judged.image_N * self._width + judged.category_N
         present_M = log_odds(self._answered.most(key_M))
         of_source_M = (source_M >= 0) & (own.category_N[source_M] == judged.category_N)
         namesakes_M = np.log1p(self._labelled.count(key_M) - of_source_M)
-        crowd_M = np.log1p(self._count_I[judged.image_N])
+        crowd_M = np.log1p(self._mass_I[judged.image_N])
         size_M = 0.5 * np.log(np.maximum(np.prod(judged.boxes_N4[:, 2:], axis=1), 1e-6))
         image_M = 0.5 * np.log(np.prod(self._truth.sizes_I2[judged.image_N], axis=1))
         alone_M = 1 - np.clip(best_M / SURE_IOU, 0, 1)

@@ -27,16 +27,17 @@ from coord_eval.calibration.knots import fit_knots, interpolate
 from coord_eval.review.figures import SetFigures
 from coord_eval.review.probability import LABEL_KINDS, Probabilities
 
-LEAST_LABELS = 100
+LEAST_LABELS = 150
 """Number of labels below which half a set tells too little."""
 _MOST_LABELS = 2000
 """Number of labels of which faults of every kind are made."""
-_LEAST_SHARE = 0.05
+_LEAST_SHARE = 0.15
 """Least share of the planted faults above the suspicions that are compared."""
 _MOST = 0.99
 _STRICT = 0.02
 """Weight of the rank itself, by which of two labels with the same share of faults the more suspect one comes first."""
-_PENALTY = 20.0
+_ROUNDS = 2
+_PENALTY = 5.0
 """Penalty of the squared weights of standardised figures."""
 
 
@@ -76,33 +77,29 @@ def judged_by_planted_faults(
     half_d, half_r = is_second_I[detections.image_D[answers_d]], is_second_I[detections.image_D[shown_r]]
     name_N, name_p = truth.category_N[rows], planted.labels.category_N
     name_d, name_r = detections.category_D[answers_d], detections.category_D[shown_r]
-    kinds = np.unique(planted.kind_p)
-    ratio_NK, ratio_pK = np.zeros((len(rows), len(LABEL_KINDS))), np.zeros((len(planted.kind_p), len(LABEL_KINDS)))
-    ratio_d, ratio_r = np.zeros(len(answers_d)), np.zeros(len(shown_r))
-    for half in (False, True):  # the half that teaches; the other one is judged
-        found_K, right_K = figures.rates(is_second_I == half)
-        x_NF, x_pF = _with_rate(own_NF, found_K[name_N]), _with_rate(faults_pF, found_K[name_p])
-        for kind in kinds.tolist():
-            of_kind_p = planted.kind_p == kind
-            model = _Ratio(x_NF[half_N == half], x_pF[of_kind_p & (half_p == half)])
-            ratio_NK[half_N != half, kind] = model(x_NF[half_N != half])
-            ratio_pK[half_p != half, kind] = model(x_pF[half_p != half])
-        x_dF, x_rF = _with_rate(candidates_dF, right_K[name_d]), _with_rate(shown_rF, right_K[name_r])
-        missing = _Ratio(x_dF[half_d == half], x_rF[half_r == half])
-        ratio_d[half_d != half], ratio_r[half_r != half] = missing(x_dF[half_d != half]), missing(x_rF[half_r != half])
-    # Every ratio is that of a model of the other half, so that all of them tell what they mean together
-    score_N, score_p = (np.log(ratio.mean(axis=1) + 1e-9) for ratio in (ratio_NK[:, kinds], ratio_pK[:, kinds]))
-    rate = _rate(score_N, score_p)
-    wrong_n = _probabilities(score_N, score_p, rate)
-    missing_d = np.zeros(len(answers_d))
-    if len(answers_d) and len(shown_r):
-        shown = rate / len(kinds) * len(shown_r) / len(answers_d)
-        missing_d = _probabilities(np.log(ratio_d + 1e-9), np.log(ratio_r + 1e-9), shown)
+    rates = [figures.rates(is_second_I == half) for half in (False, True)]
+    labels = _Taught(
+        [_with_rate(own_NF, found_K[name_N]) for found_K, _ in rates],
+        [_with_rate(faults_pF, found_K[name_p]) for found_K, _ in rates],
+        (half_N, half_p),
+        planted.kind_p,
+    )
+    wrong_n, rate, kind_nK = np.zeros(len(rows)), 0.0, np.zeros((len(rows), len(LABEL_KINDS)))
+    for _ in range(_ROUNDS):  # labels that are probably wrong do not tell what right ones look like
+        wrong_n, rate, kind_nK = labels.judged(1 - wrong_n)
+    answers = _Taught(
+        [_with_rate(candidates_dF, right_K[name_d]) for _, right_K in rates],
+        [_with_rate(shown_rF, right_K[name_r]) for _, right_K in rates],
+        (half_d, half_r),
+        np.zeros(len(shown_r), np.int64),
+    )
+    kinds = len(np.unique(planted.kind_p))
+    missing_d, _, _ = answers.judged(np.ones(len(answers_d)), rate / kinds * len(shown_r) / max(len(answers_d), 1))
     kind_NK = np.zeros((len(regular_N), len(LABEL_KINDS)))
-    kind_NK[rows] = ratio_NK / np.maximum(ratio_NK.sum(axis=1, keepdims=True), 1e-300) * wrong_n[:, None]
-    rates = dict(zip(LABEL_KINDS, (kind_NK.sum(axis=0) / len(rows)).tolist(), strict=True))
-    rates["missing"] = float(missing_d.sum()) / len(rows)
-    return Probabilities(kind_NK, missing_d, rates), len(planted.kind_p)
+    kind_NK[rows] = kind_nK * wrong_n[:, None]
+    rate_by_kind = dict(zip(LABEL_KINDS, (kind_NK.sum(axis=0) / len(rows)).tolist(), strict=True))
+    rate_by_kind["missing"] = float(missing_d.sum()) / len(rows)
+    return Probabilities(kind_NK, missing_d, rate_by_kind), len(planted.kind_p)
 
 
 def _with_rate(figures_MF: np.ndarray, rate_M: np.ndarray) -> np.ndarray:
@@ -110,63 +107,105 @@ def _with_rate(figures_MF: np.ndarray, rate_M: np.ndarray) -> np.ndarray:
     return np.concatenate([figures_MF, rate_M[:, None], (figures_MF[:, -1] * rate_M)[:, None]], axis=1)
 
 
+@dataclass(frozen=True, eq=False)
+class _Taught:
+    """A set and the faults planted into it, by halves: figures with the rates of each half, half and kind of each."""
+
+    set_hnF: list[np.ndarray]
+    faults_hpF: list[np.ndarray]
+    halves: tuple[np.ndarray, np.ndarray]
+    kind_p: np.ndarray
+
+    def judged(self, weight_n: np.ndarray, rate: float | None = None) -> tuple[np.ndarray, float, np.ndarray]:
+        """Return the probability [n] of a fault, the rate of faults, and the share [n, K] of each kind if it is one.
+
+        `weight_n` is the weight of each row of the set as a right one. Each half is judged by what the other one
+        teaches: the ratios, and what they mean. The rate is estimated where it is not given.
+        """
+        half_n, half_p = self.halves
+        ratio_nK, ratio_pK = np.zeros((len(half_n), len(LABEL_KINDS))), np.zeros((len(half_p), len(LABEL_KINDS)))
+        kinds = np.unique(self.kind_p)
+        for half, (set_nF, faults_pF) in enumerate(zip(self.set_hnF, self.faults_hpF, strict=True)):
+            teaches_n, teaches_p = half_n == half, half_p == half
+            for kind in kinds.tolist():
+                of_kind_p = teaches_p & (self.kind_p == kind)
+                model = _Ratio(set_nF[teaches_n], weight_n[teaches_n], faults_pF[of_kind_p])
+                ratio_nK[~teaches_n, kind], ratio_pK[~teaches_p, kind] = (
+                    model(set_nF[~teaches_n]),
+                    model(faults_pF[~teaches_p]),
+                )
+        score_n, score_p = (np.log(ratio[:, kinds].sum(axis=1) + 1e-9) for ratio in (ratio_nK, ratio_pK))
+        wrong_n, rates = np.zeros(len(half_n)), []
+        for half in (False, True):
+            known_s, planted_s = score_n[half_n == half], score_p[half_p == half]
+            if len(known_s) and len(planted_s):
+                rates.append(_rate(known_s, planted_s) if rate is None else rate)
+                wrong_n[half_n != half] = _probabilities(known_s, planted_s, score_n[half_n != half], rates[-1])
+        shares_nK = ratio_nK / np.maximum(ratio_nK.sum(axis=1, keepdims=True), 1e-300)
+        return wrong_n, float(np.mean(rates)) if rates else 0.0, shares_nK
+
+
 class _Ratio:
     """How many times more frequent figures are among faults than in the set: a logistic regression with a penalty."""
 
-    def __init__(self, set_sF: np.ndarray, faults_pF: np.ndarray) -> None:
+    def __init__(self, set_sF: np.ndarray, weight_s: np.ndarray, faults_pF: np.ndarray) -> None:
         x_F = np.concatenate([set_sF, faults_pF])
         self._is_empty = not len(set_sF) or not len(faults_pF)
         if self._is_empty:
             return
         self._mean_F, self._deviation_F = x_F.mean(axis=0), x_F.std(axis=0) + 1e-6
+        self._low_F, self._high_F = np.quantile(x_F, (0.005, 0.995), axis=0)
         x_F = self._standardised(x_F)
-        fault = np.arange(len(x_F)) >= len(set_sF)
-        self._log_share = np.log(len(faults_pF) / len(set_sF))
+        fault, counted = np.arange(len(x_F)) >= len(set_sF), np.append(weight_s, np.ones(len(faults_pF)))
+        self._log_share = np.log(len(faults_pF) / weight_s.sum())
         penalty_F = np.append(np.full(x_F.shape[1] - 1, _PENALTY), 1e-3)
         self._weights_F = np.zeros(x_F.shape[1])
         for _ in range(12):  # Newton's method
             probability = 1 / (1 + np.exp(-np.clip(x_F @ self._weights_F, -30, 30)))
-            gradient_F = x_F.T @ (probability - fault) + penalty_F * self._weights_F
-            curvature_FF = (x_F * (probability * (1 - probability))[:, None]).T @ x_F + np.diag(penalty_F)
-            step_F = np.linalg.solve(curvature_FF, gradient_F)
+            gradient_F = x_F.T @ (counted * (probability - fault)) + penalty_F * self._weights_F
+            curvature = counted * probability * (1 - probability)
+            step_F = np.linalg.solve((x_F * curvature[:, None]).T @ x_F + np.diag(penalty_F), gradient_F)
             self._weights_F -= step_F
             if np.abs(step_F).max() < 1e-3:
                 break
 
     def _standardised(self, x_MF: np.ndarray) -> np.ndarray:
-        return np.concatenate([(x_MF - self._mean_F) / self._deviation_F, np.ones((len(x_MF), 1))], axis=1)
+        # Beyond the figures that were seen nothing is known.
+        seen_MF = np.clip(x_MF, self._low_F, self._high_F)
+        return np.concatenate([(seen_MF - self._mean_F) / self._deviation_F, np.ones((len(x_MF), 1))], axis=1)
 
     def __call__(self, x_MF: np.ndarray) -> np.ndarray:
         """Return the ratio [M]; 1 if nothing is known."""
         if self._is_empty:
             return np.ones(len(x_MF))
         log_odds_M = self._standardised(x_MF) @ self._weights_F - self._log_share
-        return np.asarray(np.exp(np.clip(log_odds_M, -12, 6)))
+        return np.asarray(np.exp(np.clip(log_odds_M, -12, 12)))
 
 
-def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, rate: float) -> np.ndarray:
-    """Return the probabilities of labels, given their log-odds, those of planted faults, and the rate of faults."""
+def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarray, rate: float) -> np.ndarray:
+    """Return the probabilities of some labels, given the log-odds of others, of planted faults, and the rate."""
     both = np.concatenate([known_s, faults_p])
-    rank_b = np.interp(both, np.sort(both), np.linspace(0, 1, len(both)))
+    sorted_b, place_b = np.sort(both), np.linspace(0, 1, len(both))
     share = len(faults_p) / len(both)
-    knots = fit_knots(rank_b, np.arange(len(both)) >= len(known_s), share, 1.0)
-    rank_s = rank_b[: len(known_s)]
-    fitted_s = np.clip((1 - _STRICT) * interpolate(knots, rank_s) + _STRICT * rank_s, 0, 1 - 1e-3)
-    # How many times more frequent log-odds are among faults than in the set; it grows with them
-    times_s = fitted_s / (1 - fitted_s)
-    # Few labels are the most suspect: one more is counted than found, so that none is surer than their number allows.
-    above_s = len(known_s) - np.searchsorted(np.sort(known_s), known_s)
-    planted_s = len(faults_p) - np.searchsorted(np.sort(faults_p), known_s)
-    highest_s = (np.maximum(planted_s, 1) / len(faults_p)) / ((above_s + 1) / len(known_s))
-    return np.asarray(np.minimum(rate * np.minimum(times_s / times_s.mean(), highest_s), _MOST))
+    knots = fit_knots(np.interp(both, sorted_b, place_b), np.arange(len(both)) >= len(known_s), share, 1.0)
+
+    def times_of(value: np.ndarray) -> np.ndarray:
+        """Return how many times more frequent log-odds are among faults than in the set; it grows with them."""
+        rank = np.interp(value, sorted_b, place_b)
+        fitted = np.clip((1 - _STRICT) * interpolate(knots, rank) + _STRICT * rank, 0, 1 - 1e-3)
+        return np.asarray(fitted / (1 - fitted) * (1 - share) / share)
+
+    return np.asarray(np.minimum(rate * times_of(judged_n) / times_of(known_s).mean(), _MOST))
 
 
 def _rate(known_s: np.ndarray, faults_p: np.ndarray) -> float:
-    """Return the least share of faults that explains how suspect the labels are, one label more counted than found."""
-    levels = np.unique(np.quantile(faults_p, np.linspace(0, 1 - _LEAST_SHARE, 30)))
-    above_set = np.array([((known_s >= level).sum() + 1) / len(known_s) for level in levels])
-    above_planted = np.array([(faults_p >= level).mean() for level in levels])
-    return float(min((above_set / above_planted).min(), 1.0))
+    """Return the least share of faults that explains how suspect the labels are, counted with half an error more."""
+    levels = np.unique(np.quantile(faults_p, np.linspace(0, 1 - _LEAST_SHARE, 40)))
+    above_set, above_planted = (
+        len(values) - np.searchsorted(np.sort(values), levels) for values in (known_s, faults_p)
+    )
+    counted = above_set + 1
+    return float(min((counted / len(known_s) / (above_planted / len(faults_p))).min(), 1.0))
 
 
 def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:

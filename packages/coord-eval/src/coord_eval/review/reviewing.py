@@ -223,8 +223,7 @@ class _Judgement:
         labels = counted(int(unanswered_N.sum()), "label")
         rests_on = f"simulated models, since faults are planted only into {LEAST_LABELS} labels or more"
         if planted:
-            faults = counted(planted, "fault")
-            rests_on = f"{faults} planted into one half of these labels at a time, by which the other half is judged"
+            rests_on = f"{planted} faults planted into one half of these labels at a time, by which the other is judged"
         return (
             f"these labels are judged by answers alone: of the {expected:.1f} that are expected to be wrong "
             f"{of_unanswered:.1f} are among {labels} that no answer is near, and an object that the model misses "
