@@ -27,7 +27,7 @@ from coord_eval.review.evidence import LabelEvidence, gather
 from coord_eval.review.findings import Box, Proposal, ReviewFinding
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
 from coord_eval.review.planted import LEAST_LABELS, judged_by_planted_faults
-from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
+from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities, with_possible_kinds
 from coord_eval.review.result import Review
 
 LEAST_AGREEMENT = 0.5
@@ -113,8 +113,9 @@ def review(
     compared = compare(truth, detections, calibration is not None)
     notes += _on_agreement((compared.partner_iou_N >= SURE_IOU)[~truth.crowd_N]) if len(detections) else []
     evidence = gather(truth, detections, compared, collected.spread_D4, surprise)
-    found, planted = _probabilities(truth, detections, evidence, records, compared.confidence_D)
-    judgement = _Judgement(truth, collected.detections, compared, evidence, found)
+    found, answers_d, planted = _probabilities(truth, detections, compared, evidence, records)
+    found = with_possible_kinds(found, _possible_kinds(compared, evidence, records is not None))
+    judgement = _Judgement(truth, collected.detections, compared, evidence, found, answers_d)
     if records is None and len(detections):
         notes.append(judgement.by_answers_alone(planted))
     if crowds := int(truth.crowd_N.sum()):
@@ -146,18 +147,41 @@ def _of_asked_images(truth: GroundTruth, collected: Collected, notes: Sequence[s
 def _probabilities(
     truth: GroundTruth,
     detections: Detections,
+    compared: Compared,
     evidence: LabelEvidence,
     records: Sequence[LabelLikelihood] | None,
-    confidence_D: np.ndarray,
-) -> tuple[Probabilities, int]:
-    """Return the probabilities of all faults, and the number of planted faults that they rest on."""
-    judged_N = ~truth.crowd_N
-    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
+) -> tuple[Probabilities, np.ndarray, int]:
+    """Return the probabilities, the answers that may show a missing label, and the number of planted faults.
+
+    Probabilities by likelihoods, and those of few labels, rest on no planted fault.
+    """
+    judged_N, answers_d = ~truth.crowd_N, evidence.answers_d
     if records is None:
-        fitted = judged_by_planted_faults(truth, detections, confidence_D, evidence.answers_d)
+        # An answer beside a label of its name that it hardly overlaps may be that of another object.
+        iou_D = np.where(compared.partner_D < 0, 0.0, np.append(compared.partner_iou_N, 0.0)[compared.partner_D])
+        unsupported_d = np.flatnonzero((iou_D < SURE_IOU) & (compared.crowd_D < SURE_IOU))
+        fitted = judged_by_planted_faults(truth, detections, compared.confidence_D, unsupported_d)
         if fitted is not None:
-            return fitted
-    return probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, records is not None, goes_on_d), 0
+            return fitted[0], unsupported_d, fitted[1]
+    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[answers_d]]
+    found = probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, records is not None, goes_on_d)
+    return found, answers_d, 0
+
+
+def _possible_kinds(compared: Compared, evidence: LabelEvidence, with_likelihoods: bool) -> np.ndarray:
+    """Return which kinds [N, K] something tells of each label: an answer of its name or of another, or a twin.
+
+    Likelihoods tell of another name without an answer.
+    """
+    rival_N = (compared.rival_N >= 0) | with_likelihoods
+    possible = {
+        "renamed": rival_N,
+        "moved": compared.partner_N >= 0,
+        "spurious": np.ones(len(rival_N), bool),
+        "duplicate": evidence.twin_N >= 0,
+        "mixed": rival_N,
+    }
+    return np.stack([possible[kind] for kind in LABEL_KINDS], axis=1)
 
 
 def _on_answers(truth: GroundTruth, detections: Detections) -> list[str]:
@@ -193,6 +217,7 @@ class _Judgement:
     compared: Compared
     evidence: LabelEvidence
     found: Probabilities
+    answers_d: np.ndarray
 
     def __post_init__(self) -> None:
         self._wrong_N = self.found.kind_NK.sum(axis=1)
@@ -211,7 +236,7 @@ class _Judgement:
         wrong = np.nonzero((self._wrong_N >= least) & ~self.truth.crowd_N)[0].tolist()
         findings = [replace(self._of_label(n), evidence=self._figures(n)) for n in wrong]
         told = {self._answer(n): float(self._wrong_N[n]) for n in wrong}
-        for place, d in enumerate(self.evidence.answers_d.tolist()):
+        for place, d in enumerate(self.answers_d.tolist()):
             if self.found.missing_d[place] >= max(least, told.get(d, 0.0)):
                 findings.append(self._of_answer(place, d))
         return sorted(findings, key=lambda item: -item.probability)
