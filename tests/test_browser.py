@@ -271,6 +271,7 @@ def test_demo_draws_the_boxes_of_an_uploaded_image(browser, tmp_path):
         config=load_run_config(None, [], trains=False),
         threshold=ScoreThreshold(0.25),
         calibration=None,
+        unknown_names=list,
     )
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -5,7 +5,6 @@ Ray lies in an environment of its own, which is appended to the paths of this pr
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,23 +23,7 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from environment import make  # noqa: E402
-
-
-@pytest.fixture
-def ray(monkeypatch):
-    """Ray, installed beside the workspace."""
-    try:
-        python = make(HERE / "ray.txt")
-    except (subprocess.CalledProcessError, OSError) as error:
-        pytest.skip(f"Ray cannot be installed: {getattr(error, 'stderr', error)}")
-    (packages,) = python.parents[1].glob("lib/python*/site-packages")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
-    monkeypatch.setenv("PYTHONPATH", str(packages))
-    import ray
-
-    yield ray
-    ray.shutdown()
+from in_ray import ray  # noqa: E402, F401 - a fixture
 
 
 @pytest.fixture

@@ -146,8 +146,8 @@ def test_a_micro_batch_waits_once_for_ours_and_mixes_nothing(config, images, fol
     ours = device.waits_of(*OURS)
     # Sizes of rows, with all checks; and lengths of images for sdpa, since the model is in float32.
     assert sorted(line.partition(":")[0] for _, line in ours.elements()) == [
-        "coord_losses/batch.py",
         "coord_detect/model/attention.py",
+        "coord_losses/batch.py",
     ]
     assert not device.waits_of("transformers/models/qwen3_vl/modeling_qwen3_vl.py:3")  # none in the vision layers
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)

@@ -88,17 +88,17 @@ def test_waits_of_a_run_are_as_few_as_stated(runs):
     of_a_batch = {
         "coord_losses/batch.py": batches + evaluated,  # sizes of rows, and all checks
         # Lengths of samples and images, which only sdpa needs: the run is in float32.
-        "coord_trainer/model/attention.py": 2 * (batches + evaluated) + answered,
+        "coord_detect/model/attention.py": 2 * (batches + evaluated) + answered,
         # Whether the loss is finite, before its gradient is added; whether a step's gradient is, which swift waits for.
         "coord_trainer/swift/trainer.py": STEPS + 2,  # and samples seen, in a checkpoint and at the end
         "coord_trainer/training/faults.py": batches,
         "coord_trainer/training/metrics.py": batches,  # gradient norms of the terms, which were asked for
         "coord_losses/hf/metrics.py": STEPS + evaluated + 1,  # of a log line, and of a checkpoint
-        "coord_trainer/model/token_statistics.py": answered,  # and what was recorded of them
+        "coord_detect/model/token_statistics.py": answered,  # and what was recorded of them
     }
     assert {name: waits.pop(name, 0) for name in of_a_batch} == of_a_batch
     # The tokens of each pass are read at once; ids are read once, and an adapter when it is loaded.
-    assert waits.pop("coord_trainer/answers/speed/decode.py") <= answered * LIMIT
+    assert waits.pop("coord_detect/speed/decode.py") <= answered * LIMIT
     assert waits.keys() == {"coord_losses/fused/head.py", "coord_adapter/tables.py"}
     assert waits["coord_losses/fused/head.py"] == 1
 

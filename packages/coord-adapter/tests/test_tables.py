@@ -131,3 +131,16 @@ def test_state_dict_of_trained_parameters_alone_is_restored(combination):
     del saved[table]
     with pytest.raises(RuntimeError, match=r"embed_offset.*missing"):
         again.load_state_dict(saved, strict=False)
+
+
+def test_rows_of_a_head_that_zero_3_has_partitioned_are_not_lent():
+    from coord_adapter.head_proof import MovedHead
+
+    head = torch.nn.Linear(4, 6, bias=False)
+    ids_K, offsets_KH = torch.tensor([1, 3]), torch.ones(2, 4)
+    expected = head.weight.detach().clone()
+    expected[ids_K] += 1
+    assert torch.equal(MovedHead(head, ids_K, offsets_KH).weight, expected)
+    head.weight.data = torch.empty(0)  # as DeepSpeed leaves it between the module's calls
+    with pytest.raises(ValueError, match=r"ZeRO-3 has partitioned: .* use stage 2"):
+        _ = MovedHead(head, ids_K, offsets_KH).weight

@@ -13,6 +13,7 @@ from coord_codec.records import Instance
 from coord_detect.model.card import read_card
 from coord_eval import score
 from coord_trainer import Detector
+from coord_trainer.config.run_config import load_run_config
 from coord_trainer.model.card import make_card
 
 SIZE = (40, 20)
@@ -88,7 +89,9 @@ def test_class_ids_are_those_of_the_training_in_every_image_and_others_follow(ph
 
 def test_names_are_those_of_the_card(tmp_path):
     ready = answering()
-    make_card(ready.config, {}, None).model_copy(update={"names": ("b", "a")}).write(tmp_path)
+    make_card(load_run_config(None, [], trains=False), {}, None).model_copy(update={"names": ("b", "a")}).write(
+        tmp_path
+    )
     assert read_card(tmp_path).names == ("b", "a")
     from dataclasses import replace
 

@@ -115,7 +115,7 @@ class MovedHead:
     respect to the offsets. They take the memory of a second head during the pass. All other attributes are the head's.
 
     Args:
-        head: a linear layer whose weight is frozen; sharded by FSDP2 or ZeRO-3, the rows are gathered
+        head: a linear layer whose weight is frozen; sharded by FSDP2, the rows are gathered
         ids_K: token ids of the offsets
         offsets_KH: the offsets
     """
@@ -133,8 +133,17 @@ class MovedHead:
 
     @cached_property
     def weight(self) -> Tensor:
-        """The weight [V, H] with moved rows."""
+        """The weight [V, H] with moved rows.
+
+        Raises:
+            ValueError: if the weight is partitioned by ZeRO-3, which gathers it around the head's own call alone
+        """
         weight_VH: Any = self._head.weight
+        if not weight_VH.numel():
+            raise ValueError(
+                "the loss multiplies by the head's weight, which ZeRO-3 has partitioned: coordinate offsets cannot be "
+                "added to its rows; use stage 2, or a loss that calls the head"
+            )
         weight_VH = weight_VH.full_tensor() if isinstance(weight_VH, DTensor) else weight_VH
         ids_K = self._ids_K.to(weight_VH.device)
         rows_KH = moved_rows(weight_VH[ids_K], self._offsets_KH.to(weight_VH.device))

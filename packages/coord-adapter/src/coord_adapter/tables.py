@@ -105,7 +105,7 @@ class CoordOffsetAdapter(nn.Module):
             name = "lm_head" if site == "head" else "the embedding"
             raise ValueError(
                 f"tensor parallelism spreads {name} over ranks, and coordinate offsets are added to whole rows: leave "
-                f"{name} out of the plan; FSDP2 and ZeRO gather them"
+                f"{name} out of the plan, or shard with FSDP2, which gathers them"
             )
         if site == "embed":
             return self._add_to_embeddings(inputs, outputs, scale)

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from coord_codec import InputError
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
 
 _original_stdout: list[TextIO] = []
 
@@ -176,7 +179,7 @@ def _timeout() -> Any:
     return timedelta(days=_TIMEOUT_DAYS)
 
 
-def _wait(store, key: str) -> None:
+def _wait(store: Store, key: str) -> None:
     from torch.distributed import DistError
 
     try:
@@ -189,8 +192,9 @@ def _wait(store, key: str) -> None:
 
 
 @cache
-def _store():
-    from torch.distributed import PrefixStore, rendezvous
+def _store() -> Store:
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
     store, _, _ = next(iter(rendezvous("env://")))
     return PrefixStore("coord_detect", store)

@@ -145,8 +145,9 @@ def test_evaluation_shows_itself_in_short(evaluation):
     assert f"{evaluation.coco['AP50']:.3f}" in evaluation._repr_html_()
 
 
-def test_evaluation_computes_a_metric_when_it_is_used(evaluation):
-    """`score` alone needs neither labels merged nor the ceiling."""
+def test_evaluation_computes_a_metric_when_it_is_used(coco_set, noisy_results):
+    """`score` alone needs neither labels merged nor the ceiling; the diagnosis of a low AP needs some."""
+    evaluation = score(coco_set, noisy_results(coco_set, 0), diagnose=False)
     waiting = {"coco_class_agnostic", "ceiling", "matches", "matches_any_label"}
     assert not waiting & evaluation.__dict__.keys()
     noted = evaluation.with_notes(after=["a note"])

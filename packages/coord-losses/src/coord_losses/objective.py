@@ -34,7 +34,7 @@ def _not_compiled(method: Callable[P, ObjectiveOutput]) -> Callable[P, Objective
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> ObjectiveOutput:
         if torch.compiler.is_compiling():
-            output: ObjectiveOutput = torch.compiler.disable(method)(*args, **kwargs)  # type: ignore[no-untyped-call]
+            output: ObjectiveOutput = torch.compiler.disable(method)(*args, **kwargs)
             return output
         return method(*args, **kwargs)
 

@@ -51,7 +51,8 @@ def _refuse_without_recipe(overrides: list[str]) -> None:
     """Raise an `InputError` with the commands that train on the data of `overrides`, which state no loss."""
     from coord_trainer.config.run_config import load_run_config
 
-    load_run_config(None, [*overrides, "custom.coord_soft_ce_w1.enabled=true"])  # a mistyped key is told first
+    complete = ("custom.coord_soft_ce_w1.enabled=true", "evaluation.images=none")
+    load_run_config(None, [*overrides, *complete])  # a mistyped key is told first
     words = " ".join(map(shlex.quote, overrides)) or "data.annotations=instances.json data.images=images"
     commands = "".join(
         f"\n  uv run apps/trainer train -c {recipe} {words}\n    {why}" for recipe, why in RECIPES.items()

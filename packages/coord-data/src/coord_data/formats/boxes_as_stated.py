@@ -6,11 +6,10 @@ of the box. A set is read as corners where boxes allow only that, and hardly any
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
-
-import numpy as np
 
 from coord_codec.boxes import CLIP_PIXELS
 
@@ -38,8 +37,10 @@ def order_and_unit(
         >>> order_and_unit([[{"bbox": [0.1, 0.1, 0.2, 0.4]}]], [(200, 100)])[0]
         'xywh,unit'
     """
+    import numpy as np  # with the first boxes: commands that read no data start without it
+
     rows = [
-        (box, item.get("area"), size or (np.nan, np.nan))
+        (box, item.get("area"), size or (math.nan, math.nan))
         for of_image, size in zip(objects, sizes, strict=True)
         for item in of_image
         if (box := _numbers(item.get("bbox"))) is not None
@@ -76,7 +77,7 @@ def order_and_unit(
 
 def _numbers(box: Any) -> tuple[float, ...] | None:
     values = tuple(map(_number, box)) if isinstance(box, list | tuple) and len(box) == 4 else ()
-    return values if values and np.isfinite(values).all() else None
+    return values if values and all(map(math.isfinite, values)) else None
 
 
 def _number(value: Any) -> float:

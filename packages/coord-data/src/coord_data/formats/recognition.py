@@ -11,7 +11,6 @@ from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
 from coord_data.formats import csv_table, tools
 from coord_data.formats.annotation_format import FORMATS, AnnotationFormat
-from coord_data.formats.packed import unpacked
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.sources.source import Source
 
@@ -51,6 +50,8 @@ def open_source(path: Path | Source, format: str = "auto", fields: str | None = 
         return source
     if not source.path.exists():
         raise InputError(f"{source.path}: expected annotations, found nothing there; check the path")
+    from coord_data.formats.packed import unpacked  # decodes images, which takes NumPy
+
     if (packed := unpacked(source, fields)) is not None:
         found = open_source(packed, format)
         found.named = source.path

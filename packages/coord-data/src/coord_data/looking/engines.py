@@ -67,7 +67,7 @@ def executed(how: Execution) -> Iterator[None]:
         1
     """
     if how.engine == "ray":
-        _ray()
+        import_ray()
     token = _EXECUTION.set(how)
     try:
         yield
@@ -97,11 +97,8 @@ def _on_ray(
     work: Callable[[_Job], _Result], jobs: Iterable[_Job], workers: int | None
 ) -> Iterator[tuple[_Job, _Result]]:
     """Yield the results of Ray tasks, of which there are a few more at a time than processors."""
-    ray = _ray()
-    if not ray.is_initialized():
-        # A cluster's address comes from RAY_ADDRESS; without one Ray starts on this machine.
-        own = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(log_to_driver=False, logging_level="ERROR", **own)
+    ray = import_ray()
+    connect(workers)
     task = ray.remote(max_retries=_RETRIES, num_cpus=1)(lambda job: work(job))  # noqa: PLW0108 - Ray takes no partial function
     at_once = 2 * (workers or int(ray.cluster_resources().get("CPU", 1)))
     waiting: deque[tuple[_Job, Any]] = deque()
@@ -122,8 +119,8 @@ def _on_ray(
             ray.cancel(reference, force=True)
 
 
-def _ray() -> Any:
-    """Return the module.
+def import_ray(extra: str = "coord-data[ray]") -> Any:
+    """Return the module; `extra` is what installs it.
 
     Raises:
         InputError: it is not installed.
@@ -131,6 +128,19 @@ def _ray() -> Any:
     try:
         import ray  # type: ignore[import-not-found]
     except ImportError:
-        message = '--engine ray: Ray is not installed; install the extra: pip install "coord-data[ray]"'
+        message = f'--engine ray: Ray is not installed; install the extra: pip install "{extra}"'
         raise InputError(message) from None
     return ray
+
+
+def connect(cores: int | None = None, **own: Any) -> None:
+    """Connect this process with the cluster of RAY_ADDRESS, or start Ray on this machine; once in a process.
+
+    Args:
+        cores: number of those that Ray has on this machine, all if None
+        own: further arguments of `ray.init` for Ray on this machine
+    """
+    ray = import_ray()
+    if not ray.is_initialized():
+        here = {"num_cpus": cores, "include_dashboard": False} | own
+        ray.init(log_to_driver=False, logging_level="ERROR", **({} if os.environ.get("RAY_ADDRESS") else here))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from PIL import Image
 
@@ -27,6 +27,7 @@ from coord_detect.views.view import Question
 from coord_eval.labelling import one_line
 
 if TYPE_CHECKING:
+    from coord_detect.answers.local import LocalEngine
     from coord_eval import Calibration
 
 _LEAST_BATCH = 8
@@ -36,10 +37,17 @@ _LEAST_BATCH = 8
 class Engine(Protocol):
     """Generates answers: a checkpoint in this process, or a server."""
 
-    name: str
-    max_new_tokens: int
-    concurrency: int
-    """Number of concurrent requests; 0 for an engine that answers batches."""
+    @property
+    def name(self) -> str:
+        """The folder of a checkpoint, or the model's name on a server."""
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The length limit of an answer."""
+
+    @property
+    def concurrency(self) -> int:
+        """Number of concurrent requests; 0 for an engine that answers batches."""
 
     def answer(
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
@@ -126,10 +134,11 @@ class AnsweringModel:
         held = config.evaluation.decoding[0].grammar == "names"
         named = only or (frozenset(self.names) if held else frozenset())
         trained = named | frozenset(self.trained_names) if held else named
-        tokenizer = self.engine.checkpoint.processor.tokenizer
+        local = cast("LocalEngine", self.engine)
+        tokenizer = local.checkpoint.processor.tokenizer
         limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, named)
         forced = named if only or trained != named else frozenset()
-        engine = replace(self.engine, config=config, names=trained, only=forced, max_new_tokens=limit)
+        engine = replace(local, config=config, names=trained, only=forced, max_new_tokens=limit)
         detector = replace(self, engine=engine, config=config, only=only)
         check_views(config.evaluation.views, detector.finish.question)
         return detector
@@ -153,8 +162,9 @@ class AnsweringModel:
         """
         card = read_card(folder)
         section = self.config.evaluation
-        calibration = card and card.calibration_of(section.decoding[0], section.views, folder, self.forced)
-        lacks = ""
+        calibration, lacks = None, ""
+        if card:
+            calibration = card.calibration_of(section.decoding[0], section.views, folder, self.forced)
         if card and card.calibrations and calibration is None:
             wanted = calibration_key(section.decoding[0], section.views, self.forced)
             lacks = f"scores are not calibrated: calibrated is {', '.join(card.calibrations)}, not {wanted}"

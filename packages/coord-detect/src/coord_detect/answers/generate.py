@@ -84,9 +84,10 @@ def grammar_of(
     if grammar == "none":
         return None
     allowed = names if grammar == "names" else None
-    shared = {"max_objects": data.max_objects, "geometry": data.shape}
     if data.style == "json":
-        form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed, **shared)
+        form = AnswerForm.for_tokenizer(
+            tokenizer, data.markers, style="json", names=allowed, max_objects=data.max_objects, geometry=data.shape
+        )
         return MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
     return CoordGrammar.for_tokenizer(
         tokenizer,
@@ -94,11 +95,12 @@ def grammar_of(
         prompt_length=prompt_length,
         max_new_tokens=max_new_tokens,
         descriptions=allowed,
-        **shared,
+        max_objects=data.max_objects,
+        geometry=data.shape,
     )
 
 
-def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str, pixels: float = 1.0) -> Any:
+def prompt_inputs(checkpoint: LoadedCheckpoint, images: list[Image.Image], prompt: str, pixels: float = 1.0) -> Any:
     """Return the model's inputs for `images`: the checkpoint's system message, and each image with the prompt."""
     inputs = prompt_tokens(checkpoint.processor, checkpoint.system, images, prompt, pixels)
     return inputs.to(checkpoint.model.device)

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from coord_codec.images import DEEP, LEAST_SPAN
 from coord_detect.answers.finish import FUSED
@@ -56,7 +56,7 @@ class ImageSource:
         if self.held is not None:
             return ()
         notes = image_facts(self.path).notes
-        low, high = image.convert("L").getextrema() if DEEP in notes else (0, 255)
+        low, high = cast("tuple[int, int]", image.convert("L").getextrema()) if DEEP in notes else (0, 255)
         return (*notes, NEARLY_UNIFORM) if high - low < LEAST_SPAN else notes
 
     def pixels(self) -> int:
@@ -103,7 +103,7 @@ def prediction_records(
     for a reader that parses the answers, and the size and time of the files.
     """
     if concurrency := detector.engine.concurrency:
-        one = partial(_records, detector, batch=1, raw=raw)
+        one = partial(records_of, detector, batch=1, raw=raw)
         yield from _concurrently(lambda source: one([source]), sources, concurrency)
     else:
         readable: list[tuple[ImageSource, int]] = []
@@ -115,7 +115,9 @@ def prediction_records(
             else:
                 failed.append(pixels)
         yield failed
-        yield from (_records(detector, group, batch, raw) for group in _batches(readable, batch))
+        groups = _batches(readable, batch)
+        elsewhere = getattr(detector.engine, "records", None)  # of an engine whose workers hold the model
+        yield from elsewhere(groups, batch) if elsewhere else (records_of(detector, g, batch, raw) for g in groups)
     if (report := getattr(detector.engine, "report", None)) is not None:
         report()
 
@@ -160,7 +162,8 @@ def _batches(sources: Sequence[tuple[ImageSource, int]], size: int) -> Iterator[
         yield from (similar[start : start + size] for start in range(0, len(similar), size))
 
 
-def _records(detector: AnsweringModel, sources: Sequence[ImageSource], batch: int, raw: bool) -> list[Record]:
+def records_of(detector: AnsweringModel, sources: Sequence[ImageSource], batch: int, raw: bool = False) -> list[Record]:
+    """Return the records of images that are answered together; see `prediction_records`."""
     decoded = [(source, _read_or_error(ImageSource.open, source)) for source in sources]
     records = [record for _, record in decoded if isinstance(record, dict)]
     opened = [(source, image) for source, image in decoded if not isinstance(image, dict)]

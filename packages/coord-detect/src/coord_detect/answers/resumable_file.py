@@ -77,7 +77,9 @@ class RecordFile:
     def is_stale(self, record: Record) -> bool:
         """Return whether the image file of a record has changed since."""
         before, now = record.get("file"), self.stamps.get(record[self.key])
-        return None not in (before, now) and any(before.get(fact) != now[fact] for fact in ("bytes", "mtime_ns"))
+        if before is None or now is None:
+            return False
+        return any(before.get(fact) != now[fact] for fact in ("bytes", "mtime_ns"))
 
     def fill(
         self, keys: Sequence[Any], work: Callable[[list[int]], Iterable[Sequence[Record]]], title: str = "answering"

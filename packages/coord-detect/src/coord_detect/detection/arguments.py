@@ -7,6 +7,7 @@ from glob import glob
 from pathlib import Path
 
 from coord_codec import InputError
+from coord_detect.console import world_size
 from coord_detect.model.checkpoints import locate_model
 from coord_detect.served.request import Request
 from coord_detect.settings.load import load_settings, setting_names
@@ -50,6 +51,16 @@ def check_request(request: Request) -> None:
             grammar = "; in this process evaluation.decoding.grammar=markers decodes under one"
             hint = grammar if name == "--grammar" else ""
             raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
+    for name, value in {
+        "--workers": request.workers,
+        "--cores": request.cores,
+        "--gpu-share": request.gpu_share,
+    }.items():
+        if value is not None and request.engine != "ray":
+            raise InputError(f"{name} is for --engine ray, and without it has no effect")
+    if request.engine == "ray" and (request.endpoints or world_size() > 1):
+        other = "--endpoint, whose servers" if request.endpoints else "torchrun, whose processes"
+        raise InputError(f"--engine ray: it goes without {other} share the images already")
     if not request.sources:
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
     if request.timeout is not None and not request.timeout <= _LONGEST_REQUEST:  # also refuses nan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,12 @@ from coord_detect.detection.session import Answered, answer_sources, session_set
 from coord_detect.environment import set_environment
 from coord_detect.model.card import as_trained
 from coord_detect.model.checkpoints import locate_model
+from coord_detect.served.endpoint import checked_url
 from coord_detect.served.request import Request
-from coord_detect.served.served_model import checked_url, open_served
+from coord_detect.served.served_model import open_served
 from coord_detect.settings.record import Settings
+
+RAY_EXTRA = "coord-detect[ray]"
 
 
 def predict(
@@ -57,11 +60,16 @@ def answer_request(request: Request, config: Settings) -> Answered:
     """Find the images, generate answers, draw them, export them and, with annotations, score them; see `predict`."""
     check_request(request)
     asked_threshold(**request.threshold)
-    request = replace(request, labels=check_labels(request.labels), only=check_labels(request.only))
+    request = replace(request, labels=list(check_labels(request.labels)), only=list(check_labels(request.only)))
     if request.model is not None:
         locate_model(request.model)  # its name is checked before images are looked for
+    if request.engine == "ray":
+        from coord_data.looking.engines import import_ray
+
+        import_ray(RAY_EXTRA)  # before anything is loaded
     with first_rank_first("request"):  # so that an error is printed once
-        sources = _sources(request, config, "box")
+        copies = {word: _fetched(word) for word in (*request.sources, request.images) if word is not None}
+        sources = _sources(request, config, "box", copies)
         if request.model is not None:
             as_trained(config, locate_model(request.model))
     say(f"{counted(len(sources.images), 'image')} below {sources.root}")
@@ -71,17 +79,20 @@ def answer_request(request: Request, config: Settings) -> Answered:
         urls = tuple(dict.fromkeys(map(checked_url, request.endpoints)))
         if not request.served_name:
             raise InputError("--endpoint: name the model as the server calls it with --model")
-        served = {
-            "grammar": request.grammar,
-            "concurrency": request.concurrency or 8 * len(request.endpoints),
-            "timeout": request.timeout or 300.0,
-        }
-        named = request.served_name
         detector = open_served(
-            urls, named, request.model, config, request.labels, sources.labels, only=request.only, **served
+            urls,
+            request.served_name,
+            request.model,
+            config,
+            request.labels,
+            sources.labels,
+            only=request.only,
+            grammar=request.grammar,
+            concurrency=request.concurrency or 8 * len(request.endpoints),
+            timeout=request.timeout or 300.0,
         )
     else:
-        detector = _local(request, config, sources)
+        detector = _local(request, config, sources, copies)
     for note in detector.unknown_names():
         if request.strict:
             raise InputError(f"{note} (--strict is on)")
@@ -89,7 +100,7 @@ def answer_request(request: Request, config: Settings) -> Answered:
     detector = detector.with_threshold(**request.threshold)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
-        sources = _sources(request, config, geometry)
+        sources = _sources(request, config, geometry, copies)
     settings = session_settings(detector, request.grammar)
     batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
@@ -98,11 +109,11 @@ def answer_request(request: Request, config: Settings) -> Answered:
     return answered
 
 
-def _sources(request: Request, config: Settings, geometry: str) -> Sources:
-    images = Path(_fetched(request.images)) if request.images is not None else None
+def _sources(request: Request, config: Settings, geometry: str, copies: Mapping[str, str]) -> Sources:
+    images = Path(copies[request.images]) if request.images is not None else None
     # Of images alone --strict is about the names that are asked for.
     named = bool(request.labels or request.only) and not any(map(is_annotation_file, request.sources))
-    sources = find_sources([_fetched(word) for word in request.sources], images, geometry, request.strict and not named)
+    sources = find_sources([copies[word] for word in request.sources], images, geometry, request.strict and not named)
     return sources.first(config.evaluation.limit)
 
 
@@ -115,8 +126,14 @@ def _fetched(named: str) -> str:
     return str(image_folder(named))
 
 
-def _local(request: Request, config: Settings, sources: Sources) -> AnsweringModel:
+def _local(request: Request, config: Settings, sources: Sources, copies: Mapping[str, str]) -> AnsweringModel:
     if request.model is None:
         raise InputError("expected a model and images: predict MODEL SRC... --out DIR")
     say("loading PyTorch and Transformers")
-    return AnsweringModel.load(request.model, config, sources.labels, request.labels, request.only)
+    opened = (request.model, config, sources.labels, request.labels, request.only)
+    if request.engine == "ray":
+        from coord_detect.detection.ray_engine import open_on_ray
+
+        addresses = {Path(copy): word for word, copy in copies.items() if copy != word}
+        return open_on_ray(*opened, request=request, addresses=addresses)
+    return AnsweringModel.load(*opened)

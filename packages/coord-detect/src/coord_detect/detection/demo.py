@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from coord_codec import InputError
 from coord_codec.counts import counted
@@ -70,6 +70,7 @@ def build_demo(detector: Detector) -> Any:
                 least = gr.Slider(0, 1, model.threshold.value, label="Least score", info="0 keeps all boxes.")
                 button = gr.Button("Find", variant="primary")
             with gr.Column():
+                buttons: list[Literal["download", "share", "fullscreen"] | gr.Button]
                 buttons = ["download", "fullscreen"]  # without gradio's button that uploads the image
                 drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False, buttons=buttons)
                 table = gr.Dataframe(headers=["label", "score", "x1", "y1", "x2", "y2"], label="Objects, in pixels")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from PIL import Image
@@ -101,7 +101,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
         if settings and config is not None:
             raise InputError("settings: config is given as well; put all of them into one")
         config = config or load_settings(Settings, None, settings)[0]
-        asked = {"views": _words(views)} if views else {}
+        asked: dict[str, Any] = {"views": _words(views)} if views else {}
         asked |= {"speed": speed} if speed is not None else {}
         if asked:
             values = config.model_dump(mode="json", exclude_unset=True)
@@ -113,13 +113,24 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             if not name:
                 raise InputError(f"{urls[0]}: name the model as the server calls it: Detector(URL, name=NAME)")
             place = Path(folder) if folder is not None else None
-            served = {"grammar": grammar, "concurrency": concurrency, "timeout": timeout, "calibrated": calibrated}
-            ready = open_served(urls, name, place, config, labels, names, only=only, **served)
+            ready = open_served(
+                urls,
+                name,
+                place,
+                config,
+                labels,
+                names,
+                only=only,
+                grammar=grammar,
+                concurrency=concurrency,
+                timeout=timeout,
+                calibrated=calibrated,
+            )
         else:
             for argument, value in (("name", name), ("folder", folder), ("grammar", grammar)):
                 if value is not None:
                     raise InputError(f"{argument}: it is about a server, and {model} is none; give its URL first")
-            ready = AnsweringModel.load(model, config, names, labels, only, calibrated=calibrated)
+            ready = AnsweringModel.load(cast("str | Path", model), config, names, labels, only, calibrated=calibrated)
         self.model = ready.with_threshold(min_score=min_score, precision=precision, recall=recall)
         if not isinstance(model, AnsweringModel):
             for note in ready.unknown_names():

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from coord_codec import RunError
 from coord_codec.counts import counted, counted_note
@@ -21,6 +21,9 @@ from coord_detect.model.card import memorised_note
 from coord_detect.model.checkpoints import locate_model
 from coord_detect.served.request import Request
 from coord_eval.labelling import coco_results
+
+if TYPE_CHECKING:
+    from coord_detect.served.endpoint import EndpointEngine
 
 
 def report_answers(request: Request, detector: AnsweringModel, sources: Sources, answered: Answered) -> None:
@@ -70,10 +73,11 @@ def _print_answers(
     found = counted(boxes, "box", "boxes")
     say(f"{answers}, {found}: {request.out / 'predictions.jsonl'}")
     thoughts = sum("</think>" in record["text"] for record in good)
-    if thoughts and request.endpoints and detector.engine.chat_template_kwargs:
+    kwargs = cast("EndpointEngine", detector.engine).chat_template_kwargs if thoughts and request.endpoints else {}
+    if kwargs:
         say(
             f"  {counted(thoughts, 'answer')} began with thoughts, which training did not show: the server seems to "
-            f"ignore chat_template_kwargs={json.dumps(dict(detector.engine.chat_template_kwargs))}"
+            f"ignore chat_template_kwargs={json.dumps(dict(kwargs))}"
         )
     if plain:
         count = counted(plain, "answer")
@@ -232,6 +236,7 @@ def _score(detector: AnsweringModel, sources: Sources, answered: Answered, overr
     from coord_eval import score
 
     config = detector.config
+    assert sources.truth is not None  # else nothing is scored
     evaluation = score(
         sources.truth,
         answered.folder / "predictions.jsonl",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock, Timeout
 
@@ -22,6 +22,10 @@ from coord_detect.console import first_rank_first, is_first, say
 from coord_detect.detection.image_sources import SESSION, Sources, is_session
 from coord_detect.detection.written import remove_tracked
 from coord_detect.model.checkpoints import weight_files
+
+if TYPE_CHECKING:
+    from coord_detect.answers.local import LocalEngine
+    from coord_detect.served.endpoint import EndpointEngine
 
 PREDICTIONS = "predictions.jsonl"
 EARLIER = "earlier.jsonl"
@@ -89,12 +93,12 @@ def session_settings(detector: AnsweringModel, server: str | None = None) -> dic
         "weights": None if served else weight_files(Path(engine.name)),
         "endpoint": " ".join(sorted(url.rstrip("/") for url in urls)) or None,
         "prompt": config.data.prompt,
-        "system": engine.system if served else None,
-        "chat_template_kwargs": dict(engine.chat_template_kwargs) if served else None,
+        "system": cast("EndpointEngine", engine).system if served else None,
+        "chat_template_kwargs": dict(cast("EndpointEngine", engine).chat_template_kwargs) if served else None,
         "answers": [config.data.style, config.data.markers, config.data.geometry],
         "decoding": " ".join(filter(None, ("server", server, decoding))) if served else decoding,
         "labels": sorted(detector.labels),
-        "names": [] if served else sorted(engine.names),
+        "names": [] if served else sorted(cast("LocalEngine", engine).names),
         "only": list(detector.forced),
         "dtype": None if served else config.model.dtype,
         "max_new_tokens": engine.max_new_tokens,

@@ -37,7 +37,7 @@ def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
 
 
 def write_export(
-    name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None, image_prefix: str = ""
+    name: str, records: Records, folder: Path, categories: Mapping[str, int | str] | None = None, image_prefix: str = ""
 ) -> Path:
     """Write records in one of `EXPORTS`, forms of labelling tools; returns the file or folder.
 

@@ -24,7 +24,7 @@ class PartialAnswer(NamedTuple):
     """
 
     shapes: Mapping[Hashable, frozenset[tuple[int, ...]]] = MappingProxyType({})
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # it hides the method `count` of a tuple, which nothing calls
     between: tuple[int, ...] = ()
     bins: tuple[int, ...] = ()
 

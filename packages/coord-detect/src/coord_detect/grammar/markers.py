@@ -95,7 +95,7 @@ class CoordGrammar(LogitsProcessor):
         self._after = dict(zip(marker_ids, _AFTER_MARKER[len(marker_ids)], strict=True))
         excluded = {*marker_ids, end_id, *vocab.ids}
         self._description = frozenset(description_ids) - excluded
-        self._classes = {
+        self._classes: dict[int | str, list[int]] = {
             **{place: [token] for place, token in enumerate(marker_ids)},
             "coord": list(vocab.ids),
             "desc": sorted(self._description),
@@ -145,8 +145,13 @@ class CoordGrammar(LogitsProcessor):
             geometry=geometry,
         )
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Return scores [B, V] of the next token with -inf at every token that the grammar rules out."""
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return scores [B, V] of the next token with -inf at every token that the grammar rules out.
+
+        Args:
+            input_ids: [B, T], the prompts and the answers so far
+            scores: [B, V], the logits of the next token
+        """
         generated = input_ids.shape[1] - self._prompt_length
         if generated < 0:
             raise ValueError(

@@ -33,9 +33,11 @@ class MatchedGrammar(LogitsProcessor):
 
         def name_of(between: tuple[int, ...]) -> Hashable:
             if not form.as_json:
-                return tokenizer.decode([token for token in between if token not in markers])
+                text: str = tokenizer.decode([token for token in between if token not in markers])
+                return text
             _, key, rest = tokenizer.decode(between).partition('{"desc": ')
-            return json.JSONDecoder().raw_decode(rest)[0] if key else None
+            name: Hashable = json.JSONDecoder().raw_decode(rest)[0] if key else None
+            return name
 
         fixed = form.geometry.fixed
         closing = None if fixed or form.marker_ids is None else form.marker_ids[-1]
@@ -43,7 +45,7 @@ class MatchedGrammar(LogitsProcessor):
         self._restricts = fixed or closing is not None
         self._coordinates = form.vocab.ids
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor) -> torch.Tensor:
         """Return scores [B, V] with -inf at every token that the grammar rules out; see `CoordGrammar`."""
         answers = list(enumerate(input_ids[:, self._prompt_length :].tolist()))
         return scores.masked_fill(~self.allowed(answers, scores.shape[1], scores.device), -torch.inf)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from inspect import signature
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.nn.attention.varlen import varlen_attn
@@ -24,7 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 _BY_SAMPLE = "flash_by_sample"
 """Since it contains "flash", transformers passes bounds of images to a vision tower; it makes no mask for this name."""
 
-_GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
 """Grouped heads are to be announced since torch 2.12."""
 
 
@@ -74,13 +74,15 @@ def _attend(
     """Compute attention within each sample of a row: [1, heads, T, D] -> [1, T, heads, D]."""
     if attention_mask is not None or cu_seq_lens_q is None or max_length_q is None or settings.get("sliding_window"):
         raise ValueError("packed rows alone: expected bounds of samples, no attention mask and no sliding window")
-    is_causal = module.is_causal if is_causal is None else is_causal
+    is_causal = cast("bool", module.is_causal) if is_causal is None else is_causal
     if _runs_varlen(query) and not settings.get("dropout"):
         # Autocast does not know varlen_attn, and norms of float32 weights leave queries and keys in float32
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
-        rows = (row_1HTD[0].transpose(0, 1).to(dtype) for row_1HTD in (query, key, value))
+        query_THD, key_THD, value_THD = (row_1HTD[0].transpose(0, 1).to(dtype) for row_1HTD in (query, key, value))
         attended_THD = varlen_attn(
-            *rows,
+            query_THD,
+            key_THD,
+            value_THD,
             cu_seq_lens_q,
             cu_seq_lens_q,
             max_length_q,
@@ -89,7 +91,7 @@ def _attend(
             window_size=(-1, 0) if is_causal else (-1, -1),
             **_GROUPED,
         )
-        return attended_THD[None], None
+        return cast("torch.Tensor", attended_THD)[None], None  # alone, since no further output is asked for
     lengths = _lengths(cu_seq_lens_q)
     settings |= {"attention_mask": None, "is_causal": is_causal}
     if len(set(lengths)) == 1:

@@ -103,8 +103,8 @@ def open_checkpoint(path: Path, config: Settings) -> LoadedCheckpoint:
         except (OSError, ValueError, SafetensorError, RuntimeError) as error:  # PEFT's for sizes of another base
             raise InputError(f"{path}: {' '.join(str(error).split()):.400}") from None
     multiply_patches(model)
-    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
-    device = config.evaluation.device or own
+    own_device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
+    device = config.evaluation.device or own_device
     system = card.system if card is not None else system_text(config)
     return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
 

@@ -77,7 +77,9 @@ def newest_complete(folder: Path) -> tuple[Path | None, list[Path]]:
 
 def steps_of(checkpoint: Path) -> int:
     """Return the number of optimizer steps of a checkpoint, from its name."""
-    return int(_NAME.fullmatch(checkpoint.name)[1])
+    named = _NAME.fullmatch(checkpoint.name)
+    assert named is not None  # a folder that this module has found by its name
+    return int(named[1])
 
 
 def is_finished(checkpoint: Path, max_steps: int | None, epochs: float | None, patience: int | None = None) -> bool:

@@ -9,6 +9,7 @@ Towers with 2-d convolutions, as those of InternVL3 and Gemma 3, do not need it:
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 import torch
 from torch import nn
@@ -18,7 +19,7 @@ def multiply_patches(model: nn.Module) -> int:
     """Compute 3-d convolutions over patches as products of the same matrices; returns their number."""
     convolutions = [module for module in model.modules() if takes_patches(module)]
     for module in convolutions:
-        module.forward = partial(_multiply, module)
+        module.forward = partial(_multiply, cast("nn.Conv3d", module))
     return len(convolutions)
 
 

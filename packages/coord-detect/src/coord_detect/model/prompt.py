@@ -49,7 +49,12 @@ def read_chat_template(folder: Path) -> str:
 
 
 def prompt_text(
-    processor: Any, system: str | None, prompt: str, *, settings: Mapping[str, Any] | None = None, as_request=False
+    processor: Any,
+    system: str | None,
+    prompt: str,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    as_request: bool = False,
 ) -> str:
     """Return the prompt of one image as text, with one placeholder for the image.
 
@@ -72,7 +77,8 @@ def prompt_text(
             "chat_template.jinja of an instruction-tuned checkpoint of the same family into its folder"
         )
     settings = prompt_settings(processor.chat_template) if settings is None else settings
-    return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **settings)
+    text: str = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **settings)
+    return text
 
 
 def refuse_placeholders(processor: Any, text: str, where: str) -> None:
@@ -164,8 +170,8 @@ def check_prompt(encode: Callable[..., dict[str, Any]], processor: Any, system: 
         settings = prompt_settings(processor.chat_template)
         served = prompt_text(owner, system, prompt, settings=settings, as_request=True)
         if served != text:
-            ids = (processor.tokenizer(one, add_special_tokens=False)["input_ids"] for one in (text, served))
-            raise _difference(name, *ids, processor.tokenizer, "chat_template in tokenizer_config.json")
+            ours, theirs = (processor.tokenizer(one, add_special_tokens=False)["input_ids"] for one in (text, served))
+            raise _difference(name, ours, theirs, processor.tokenizer, "chat_template in tokenizer_config.json")
     if (unset := prompt_text(processor, system, prompt, settings={})) == text:
         return None
     place = next(i for i, (one, other) in enumerate(zip_longest(text, unset)) if one != other)

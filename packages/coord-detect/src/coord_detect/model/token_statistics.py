@@ -41,7 +41,7 @@ class StepRecorder(LogitsProcessor):
         self._grammar, self._unforced = grammar, unforced
         self.steps: list[dict[str, torch.Tensor]] = []
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor) -> torch.Tensor:
         """Record the step and return the logits [B, V] whose argmax is the next token."""
         raw_BV = scores.float()
         logits_BV = scored_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)

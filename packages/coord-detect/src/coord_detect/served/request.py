@@ -53,7 +53,7 @@ class Request(AskedThreshold):
             help="Use an OpenAI-compatible server, for example http://localhost:8000/v1; repeated, several servers of "
             "the model share the images.",
         ),
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     served_name: Annotated[
         str | None, Option("--model", "--name", help="The model's name on the server of --endpoint.")
     ] = None
@@ -63,13 +63,13 @@ class Request(AskedThreshold):
     timeout: Annotated[float | None, Option(min=1, help="Time limit of a request in seconds; 300 if not given.")] = None
     exports: Annotated[
         list[Form], Option("--export", help="Also write annotations for a labelling tool; may be repeated.")
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     image_prefix: Annotated[
         str, Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
     ] = ""
     labels: Annotated[
         list[str], Option("--label", help="Keep the boxes with this label, and leave out others; may be repeated.")
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     only: Annotated[
         list[str],
         Option(
@@ -77,7 +77,7 @@ class Request(AskedThreshold):
             help="Hold answers to this name: every object is called so, and its score contains how probable the name "
             "is without that; may be repeated.",
         ),
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer reads several words as `list`; a tuple is not shared by mistake
     grammar: Annotated[
         Literal["vllm", "sglang"] | None,
         Option(help="Constrain the server of --endpoint to well-formed answers, in the syntax of vllm or sglang."),
@@ -85,3 +85,22 @@ class Request(AskedThreshold):
     force: Annotated[bool, Option("--force", help="Delete the answers in --out and start anew.")] = False
     draw: Annotated[bool, Option(help="Draw the images and write index.html.")] = True
     strict: Strict = False
+    engine: Annotated[
+        Literal["local", "ray"],
+        Option(
+            help="Where the model is opened: in this process, or by workers of a Ray cluster, which is that of "
+            "RAY_ADDRESS, else this machine (the extra coord-detect[ray])."
+        ),
+    ] = "local"
+    workers: Annotated[
+        int | None, Option(min=1, help="Number of workers of --engine ray; as many as there is room for if not given.")
+    ] = None
+    cores: Annotated[int | None, Option(min=1, help="Cores of each worker of --engine ray; 1 if not given.")] = None
+    gpu_share: Annotated[
+        float | None,
+        Option(
+            min=0,
+            help="Share of a GPU of each worker of --engine ray, such as 0.5, or 0 for cores alone; 1 if not given "
+            "and the cluster has GPUs.",
+        ),
+    ] = None

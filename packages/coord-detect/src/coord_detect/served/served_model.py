@@ -9,8 +9,8 @@ from typing import Any
 from coord_codec import InputError
 from coord_detect.answers.answering_model import AnsweringModel, check_labels
 from coord_detect.console import say
-from coord_detect.model.card import CARD_FILE, as_trained, read_card, system_text
-from coord_detect.model.checkpoints import locate_model
+from coord_detect.model.card import as_trained, read_card, system_text
+from coord_detect.model.checkpoints import CARD_FILE, locate_model
 from coord_detect.model.prompt import prompt_settings, read_chat_template
 from coord_detect.served.endpoint import EndpointEngine, check_key, checked_url
 from coord_detect.settings.record import Settings

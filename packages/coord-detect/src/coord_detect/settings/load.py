@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -59,20 +59,20 @@ def load_settings(
     for word in overrides:
         merged = _override(kind, merged, _settings_of(word), word)
     try:
-        values = OmegaConf.to_container(merged, resolve=True)
+        settings = cast("dict[str, Any]", OmegaConf.to_container(merged, resolve=True))
     except OmegaConfBaseException as error:
         raise InputError(f"{file or 'command line'}: {_first_line(error)}") from None
-    left_open = [name for name, value in flat_settings(values).items() if value == _LEFT_OPEN]
+    left_open = [name for name, value in flat_settings(settings).items() if value == _LEFT_OPEN]
     for name in left_open:
-        *path, key = name.split(".")
-        section = values
-        for part in path:
+        *parts, key = name.split(".")
+        section = settings
+        for part in parts:
             section = section[part]
         section[key] = None
     sources = [] if file is None else [str(file)]
     if overrides or file is None:
         sources.append("command line")
-    return check_settings(kind, values, " and ".join(sources), trains), left_open
+    return check_settings(kind, settings, " and ".join(sources), trains), left_open
 
 
 def _take_others(model: Any, values: Any, prefix: str = "") -> Iterator[str]:
@@ -105,7 +105,7 @@ def _settings_of(word: str) -> dict[str, Any]:
     try:
         if "#" in text and "#" not in str(yaml.safe_load(text)):
             raise ValueError(f"what follows # is a comment in YAML; put the value in quotes: {name}='\"...\"'")
-        return OmegaConf.to_container(OmegaConf.from_dotlist([word]))
+        return cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.from_dotlist([word])))
     except (*_MERGE_ERRORS, yaml.YAMLError, ValueError) as error:
         raise InputError(f"{word}: {_first_line(error)}") from None
 
@@ -128,7 +128,7 @@ def _override(kind: type[Settings], earlier: DictConfig, later: dict[str, Any], 
                     section, _, key = name.rpartition(".")
                     OmegaConf.select(earlier, section).pop(key)
                     say_once(f"note: {source}: {given[0]} replaces {name}={value}")
-        return OmegaConf.merge(earlier, settings)
+        return cast("DictConfig", OmegaConf.merge(earlier, settings))
     except _MERGE_ERRORS as error:
         raise InputError(f"{source}: {_first_line(error)}") from None
 
@@ -157,7 +157,7 @@ def _field(item: Any) -> str:
 
 def _message(item: Any, kind: type[Settings]) -> str:
     field = _field(item)
-    message = item["msg"].removeprefix("Value error, ")
+    message: str = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(kind, item['loc'])}"
     if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.", "plugins:")):
@@ -218,9 +218,10 @@ def _read(kind: type[Settings], file: Path, seen: tuple[Path, ...]) -> dict[str,
         return values
     if not isinstance(base, str):
         raise InputError(f"{file}: extends: expected one file name, found {base!r}")
-    beside = file.parent / base
-    parent = _read(kind, beside if beside.is_file() else Path(base), (*seen, file.resolve()))
-    return OmegaConf.to_container(_override(kind, OmegaConf.create(parent), values, str(file)))
+    extended = file.parent / base
+    parent = _read(kind, extended if extended.is_file() else Path(base), (*seen, file.resolve()))
+    merged = _override(kind, OmegaConf.create(parent), values, str(file))
+    return cast("dict[str, Any]", OmegaConf.to_container(merged))
 
 
 def _first_line(error: Exception) -> str:

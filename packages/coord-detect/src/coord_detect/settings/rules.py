@@ -45,8 +45,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         if not value or not isinstance(value[0], BaseModel):
             return f"is [{', '.join(map(str, value))}]"
-        names = [getattr(item, "name", None) for item in value]
-        return f"has {len(names)} entries" if None in names else f"has {', '.join(names)}"
+        names: list[str] = [item.name for item in value if getattr(item, "name", None) is not None]
+        return f"has {', '.join(names)}" if len(names) == len(value) else f"has {len(value)} entries"
     if isinstance(value, dict):
         return "is a mapping"
     return f"is {value}"

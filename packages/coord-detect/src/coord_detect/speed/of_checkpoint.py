@@ -19,7 +19,7 @@ from coord_detect.speed.passes import Passes
 def check_speed(config: Settings, family: Family | None) -> None:
     """Raise `InputError` if a model family, None for an unknown one, cannot go back to before a rejected draft."""
     reason = family.cannot.get("speed") if family is not None else None
-    if config.evaluation.speed != "plain" and reason:
+    if family is not None and reason and config.evaluation.speed != "plain":
         raise InputError(
             f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}; "
             "set evaluation.speed=plain"

@@ -66,6 +66,7 @@ class Passes:
             self._captured = Captured(self._pass) if ids_BT.is_cuda else None
         else:
             self._cache.refill(prompts)
+        assert self._attended_BS is not None  # of passes of fixed shapes
         self._shift_B[:rows] = shift_B
         self._attended_BS[:rows] = True
         self._attended_BS[:rows, : self.prompt_length] = attended_BT
@@ -99,11 +100,13 @@ class Passes:
         assert self._cache is not None
         at_BW = start_B1 + torch.arange(width, device=device)
         length = length or self._cache.capacity
+        assert length is not None  # buffers that grow are read as far as the pass says
         self._cache.begin(at_BW if place is None else place, length)
         position_BW = at_BW + self._shift_B[:rows, None]
         given: dict[str, Any] = {"input_ids": ids_BW, "attention_mask": self._mask(at_BW, length)}
         given["position_ids"] = position_BW if self._axes is None else position_BW.expand(self._axes, -1, -1)
-        return self.model(**given, past_key_values=self._cache, use_cache=True).logits
+        logits_BWV: torch.Tensor = self.model(**given, past_key_values=self._cache, use_cache=True).logits
+        return logits_BWV
 
     def keep(self, rows: list[int]) -> None:
         """Drop all rows but these from the passes to come."""

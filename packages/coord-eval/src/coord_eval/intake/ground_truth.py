@@ -44,7 +44,7 @@ def load_ground_truth(
     """Load ground truth.
 
     Boxes of a COCO file stay in pixels, unrounded. A box of zero area is kept as ground truth, as in pycocotools.
-    Records that an annotation set has left out are counted in the notes.
+    SourceRecords that an annotation set has left out are counted in the notes.
 
     Args:
         source: path of COCO JSON, instance JSON lines or a folder that `coord-data prepare` wrote, a COCO dictionary,

@@ -8,10 +8,10 @@ from typing import Any
 
 from coord_codec.files import InputError, identifier
 from coord_eval.intake.library_boxes import boxes_by_image, is_by_position, of_results
-from coord_eval.intake.records import Records
+from coord_eval.intake.records import SourceRecords
 
 
-def records_of(source: Any, name: str) -> Records:
+def records_of(source: Any, name: str) -> SourceRecords:
     """Return the records of an object.
 
     Raises:
@@ -20,14 +20,14 @@ def records_of(source: Any, name: str) -> Records:
     return next(found for read in _READERS if (found := read(source, name)) is not None)
 
 
-def _detector(source: Any, name: str) -> Records | None:
+def _detector(source: Any, name: str) -> SourceRecords | None:
     if (found := of_results(source)) is None:
         return None
     rows, images = found
-    return Records.placed(((row, f"{name}, image {row['image']!r}") for row in rows), images=images)
+    return SourceRecords.placed(((row, f"{name}, image {row['image']!r}") for row in rows), images=images)
 
 
-def _library(source: Any, name: str) -> Records | None:
+def _library(source: Any, name: str) -> SourceRecords | None:
     if (found := boxes_by_image(source, name)) is None:
         return None
     placed = (
@@ -35,18 +35,18 @@ def _library(source: Any, name: str) -> Records | None:
         for image_id, own in found
         for row in own
     )
-    return Records.placed(placed, positions=len(found) if is_by_position(source) else None)
+    return SourceRecords.placed(placed, positions=len(found) if is_by_position(source) else None)
 
 
-def _table(source: Any, name: str) -> Records | None:
+def _table(source: Any, name: str) -> SourceRecords | None:
     """Return the rows of a pandas table, where NaN stands for a missing value."""
     if not (hasattr(source, "to_dict") and hasattr(source, "columns")):
         return None
     rows = ({k: v for k, v in r.items() if not (isinstance(v, float) and isnan(v))} for r in source.to_dict("records"))
-    return Records.listed(rows, name)
+    return SourceRecords.listed(rows, name)
 
 
-def _coco(source: Any, name: str) -> Records | None:
+def _coco(source: Any, name: str) -> SourceRecords | None:
     """Return the annotations of a COCO data set with scores, or of pycocotools' `COCO`, with the names of their ids."""
     document = getattr(source, "dataset", source)
     if not isinstance(document, Mapping) or "annotations" not in document:
@@ -64,10 +64,10 @@ def _coco(source: Any, name: str) -> Records | None:
     named = (
         {"image": image.get(row.get("image_id")), "category": category.get(row.get("category_id"))} for row in rows
     )
-    return Records.listed(({**row, **names} for row, names in zip(rows, named, strict=True)), name)
+    return SourceRecords.listed(({**row, **names} for row, names in zip(rows, named, strict=True)), name)
 
 
-def _texts(source: Any, name: str) -> Records | None:
+def _texts(source: Any, name: str) -> SourceRecords | None:
     """Return the texts of `{image_id: text}`."""
     if not isinstance(source, Mapping):
         return None
@@ -76,16 +76,16 @@ def _texts(source: Any, name: str) -> Records | None:
             f"{name}: expected a list of results or answers, or {{image_id: text}}, found an object with the keys "
             f"{', '.join(map(str, list(source)[:5]))}"
         )
-    return Records.listed(({"image_id": image, "text": text} for image, text in source.items()), name)
+    return SourceRecords.listed(({"image_id": image, "text": text} for image, text in source.items()), name)
 
 
-def _list(source: Any, name: str) -> Records:
+def _list(source: Any, name: str) -> SourceRecords:
     if isinstance(source, str | bytes) or not isinstance(source, Iterable):
         raise InputError(f"{name}: expected a list of results or answers, found {type(source).__name__}")
-    return Records.listed(source, name)
+    return SourceRecords.listed(source, name)
 
 
-_READERS: Sequence[Callable[[Any, str], Records | None]] = (_detector, _library, _table, _coco, _texts, _list)
+_READERS: Sequence[Callable[[Any, str], SourceRecords | None]] = (_detector, _library, _table, _coco, _texts, _list)
 """Readers in the order in which they are asked; each returns None for what it does not know."""
 
 

@@ -15,11 +15,11 @@ from typing import Any
 from coord_codec.files import InputError, parse_json_line, read_json, read_json_lines, read_text
 from coord_codec.json_stream import stream_list
 from coord_eval.intake.objects_as_records import records_of
-from coord_eval.intake.records import Records, in_parts
+from coord_eval.intake.records import SourceRecords, in_parts
 from coord_eval.intake.text_files import read_text_files
 
 
-def records_in_file(path: str | Path) -> Records:
+def records_in_file(path: str | Path) -> SourceRecords:
     """Return the records of a file or a folder; `-` is standard input.
 
     Raises:
@@ -36,20 +36,20 @@ def records_in_file(path: str | Path) -> Records:
     return _READERS.get(path.suffix.lower(), _json_lines)(path)
 
 
-def _json(path: Path) -> Records:
+def _json(path: Path) -> SourceRecords:
     if not _begins_with_a_bracket(path):
         return records_of(read_json(path), str(path))
     parts = ((range(first, first + len(rows)), rows) for first, rows in stream_list(path))
-    return Records(parts, lambda n: f"{path}[{n}]")
+    return SourceRecords(parts, lambda n: f"{path}[{n}]")
 
 
-def _json_lines(path: Path) -> Records:
+def _json_lines(path: Path) -> SourceRecords:
     return _lines(read_json_lines(path), str(path))
 
 
-def _lines(lines: Iterable[tuple[int, dict[str, Any]]], source: str) -> Records:
+def _lines(lines: Iterable[tuple[int, dict[str, Any]]], source: str) -> SourceRecords:
     empty = f"{source}: empty: expected an answer or a result on each line"
-    return Records(in_parts(lines), lambda number: f"{source}, line {number}", empty=empty)
+    return SourceRecords(in_parts(lines), lambda number: f"{source}, line {number}", empty=empty)
 
 
 def _begins_with_a_bracket(path: Path) -> bool:
@@ -110,10 +110,10 @@ def _parquet_records(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-_READERS: Mapping[str, Callable[[Path], Records]] = {
+_READERS: Mapping[str, Callable[[Path], SourceRecords]] = {
     ".json": _json,
-    ".csv": lambda path: Records.listed(list(_csv_records(path)), str(path)),
-    ".parquet": lambda path: Records.listed(_parquet_records(path), str(path)),
+    ".csv": lambda path: SourceRecords.listed(list(_csv_records(path)), str(path)),
+    ".parquet": lambda path: SourceRecords.listed(_parquet_records(path), str(path)),
     ".txt": read_text_files,
 }
 """The reader of each suffix; any other file has JSON lines."""

@@ -28,7 +28,7 @@ Loaded: TypeAlias = "list[Prediction] | ResultsList"
 
 
 @dataclass(frozen=True)
-class Records:
+class SourceRecords:
     """The records of a source.
 
     Attributes:
@@ -48,12 +48,12 @@ class Records:
     empty: str = ""
 
     @classmethod
-    def listed(cls, rows: Iterable[Any], name: str, **more: Any) -> Records:
+    def listed(cls, rows: Iterable[Any], name: str, **more: Any) -> SourceRecords:
         """Return the records of a list, which stand at `name[0]`, `name[1]`, ..."""
         return cls(in_parts(enumerate(rows)), lambda position: f"{name}[{position}]", **more)
 
     @classmethod
-    def placed(cls, rows: Iterable[tuple[Any, str]], **more: Any) -> Records:
+    def placed(cls, rows: Iterable[tuple[Any, str]], **more: Any) -> SourceRecords:
         """Return records that come with their places."""
         pairs = list(rows)
         return cls(in_parts((n, record) for n, (record, _) in enumerate(pairs)), lambda n: pairs[n][1], **more)

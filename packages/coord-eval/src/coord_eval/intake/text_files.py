@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
-from coord_eval.intake.records import Records
+from coord_eval.intake.records import SourceRecords
 from coord_eval.intake.results import Form
 
 _NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
@@ -32,7 +32,7 @@ class _Classes(NamedTuple):
     keypoints: tuple[int, int] | None = None
 
 
-def read_text_files(path: Path) -> Records:
+def read_text_files(path: Path) -> SourceRecords:
     """Read a folder of text files, with `labels` below it as Ultralytics writes it, or one file of MOT results.
 
     A line of a label file is `class x y width height`, or `class x1 y1 x2 y2 ...` for an outline, in fractions of the
@@ -54,12 +54,14 @@ def read_text_files(path: Path) -> Records:
     written = [file for file in files if file.stat().st_size]
     tool = tool_of(written[0]) if written else ""
     if tool == "MOT":
-        return Records.placed((row for file in files for row in _of_mot(file)), form=Form.FRAMES)
+        return SourceRecords.placed((row for file in files for row in _of_mot(file)), form=Form.FRAMES)
     if tool not in ("", "YOLO labels"):
         raise InputError(f"{written[0]}: a file of {tool}, {ADVICE.replace('COCO JSON', 'a COCO results list')}")
     classes = _classes(path if path.is_dir() else path.parent)
     form = Form.CLASSES if classes.names is None else Form.LABELS
-    return Records.placed(_of_labels(files, root, classes), form=form, images=[_image_of(file, root) for file in files])
+    return SourceRecords.placed(
+        _of_labels(files, root, classes), form=form, images=[_image_of(file, root) for file in files]
+    )
 
 
 def _content(path: Path) -> str:

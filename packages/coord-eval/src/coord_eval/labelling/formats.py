@@ -24,7 +24,7 @@ from coord_eval.labelling.objects import DetectedObject, one_line
 Records = Sequence[Mapping[str, Any]]
 
 
-def coco_results(records: Records, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
+def coco_results(records: Records, categories: Mapping[str, int | str] | None = None) -> list[dict[str, Any]]:
     """Return a COCO results list; with `categories`, objects of other labels are left out.
 
     In addition to the fields of COCO, `file_name` names the image and `category_name` the category; `score` joins by
@@ -81,11 +81,12 @@ def _xywh(box: Sequence[float]) -> list[float]:
     return list(from_corners(np.array([box], np.float64))[0].tolist())
 
 
-def coco_annotations(records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
+def coco_annotations(records: Records, folder: Path, categories: Mapping[str, int | str] | None = None) -> Path:
     """Write a COCO annotation file in which each annotation also has a `score`."""
     category_ids = dict(categories or {})
     for name in _categories(records):
-        category_ids.setdefault(name, max(category_ids.values(), default=0) + 1)
+        numbers = (number for number in category_ids.values() if isinstance(number, int))  # ids may be text
+        category_ids.setdefault(name, max(numbers, default=0) + 1)
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for record in records:

@@ -28,7 +28,7 @@ def full_weight(x: TensorT) -> TensorT:
     sharded = cast("DTensor", x)
     full = sharded.full_tensor(grad_placements=[Partial()] * sharded.device_mesh.ndim)
     if full.requires_grad:
-        full.register_hook(lambda grad: grad / sharded.device_mesh.size())  # type: ignore[no-untyped-call]
+        full.register_hook(lambda grad: grad / sharded.device_mesh.size())
     return full
 
 
