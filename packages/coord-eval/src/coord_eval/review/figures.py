@@ -15,8 +15,9 @@ import numpy as np
 
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.match.overlaps import Pairs, overlapping_pairs, pairs_within
-from coord_eval.review.confidence import SURE_IOU
+from coord_eval.review.confidence import LEAST_IOU, SURE_IOU, Compared
 from coord_eval.review.evidence import log_odds
 
 _PRIOR = 5.0
@@ -24,18 +25,21 @@ _PRIOR = 5.0
 
 
 class SetFigures:
-    """The figures of labels and answers of a set; `confidence_D` are the probabilities that answers are right."""
+    """The figures of labels and answers of a set, which are compared already."""
 
-    def __init__(self, truth: GroundTruth, detections: Detections, confidence_D: np.ndarray) -> None:
+    def __init__(self, truth: GroundTruth, detections: Detections, compared: Compared) -> None:
         regular = np.flatnonzero(~truth.crowd_N)
         self._truth, self._of_truth = truth.take(regular), regular
-        self._detections, self._confidence_D = detections, confidence_D
+        self._detections, self._confidence_D = detections, compared.confidence_D
         self._place_N = np.full(len(truth.image_N), -1)
         self._place_N[regular] = np.arange(len(regular))
         own, width = self._truth, len(detections.table.labels) + 1
         self._width = width
         # Answers beside labels of their name, by answer, the best label first
-        pairs = overlapping_pairs(own, detections)
+        found = compared.pairs
+        self._pairs = Pairs(found.det_P, self._place_N[found.object_P], found.iou_P)
+        same_P = detections.category_D[self._pairs.det_P] == own.category_N[self._pairs.object_P]
+        pairs = self._pairs.take(same_P)
         order = np.lexsort((-pairs.iou_P, pairs.det_P))
         self._same = pairs.take(order)
         self._first_D = np.searchsorted(self._same.det_P, np.arange(len(detections) + 1))
@@ -51,9 +55,9 @@ class SetFigures:
         self._second_iou_D[has_second_D] = self._same.iou_P[best_D[has_second_D] + 1]
         # Counts and best confidences by image and name
         self._labels = Detections.of(own, own.image_N, own.category_N, own.boxes_N4, *np.ones((2, len(own.image_N))))
-        self._answered = _Lookup(detections.image_D * width + detections.category_D, confidence_D)
+        self._answered = _Lookup(detections.image_D * width + detections.category_D, self._confidence_D)
         self._labelled = _Lookup(own.image_N * width + own.category_N, np.ones(len(own.image_N)))
-        self._mass_I = np.bincount(detections.image_D, confidence_D, len(truth))
+        self._mass_I = np.bincount(detections.image_D, self._confidence_D, len(truth))
 
     def rates(self, of_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how often labels, and answers, of each name are supported in some images [I], as log-odds [K]."""
@@ -67,15 +71,21 @@ class SetFigures:
         count_K, hits_K = (np.bincount(name_n, weight_n, self._width) for weight_n in (None, hit_n))
         return log_odds((hits_K + _PRIOR * mean) / (count_K + _PRIOR))
 
-    def of_labels(self, judged: GroundTruth, source_M: np.ndarray) -> np.ndarray:
+    def of_own_labels(self) -> np.ndarray:
+        """Return the figures of the labels of the set, without crowd regions, each beside the others."""
+        return self.of_labels(self._truth, self._of_truth, self._pairs)
+
+    def of_labels(self, judged: GroundTruth, source_M: np.ndarray, pairs: Pairs | None = None) -> np.ndarray:
         """Return the figures [M, F] of labels, each beside the labels of the set but its source.
 
         `source_M` is the label of the set that each is made of or is, -1 for one beside all of them. The last figure
-        is 1 for a label without any answer of its name, 0 for a supported one.
+        is 1 for a label without any answer of its name, 0 for a supported one. `pairs` are those of labels and answers
+        that overlap, if they are known.
         """
         own, answers, count = self._truth, self._detections, len(judged.image_N)
         source_M = np.where(source_M < 0, -1, self._place_N[source_M])
-        pairs = overlapping_pairs(judged, answers, use_categories=False)
+        if pairs is None:
+            pairs = overlapping_pairs(judged, answers, use_categories=False)
         det_P, at_P, iou_P = pairs.det_P, pairs.object_P, pairs.iou_P
         said_P = self._confidence_D[det_P]
         same_P = answers.category_D[det_P] == judged.category_N[at_P]
@@ -93,6 +103,16 @@ class SetFigures:
         sure_M, near_M = most(said_P * same_P * (iou_P >= SURE_IOU)), most(said_P * same_P * (iou_P >= 0.25))
         told_P = said_P * same_P * (iou_P >= 0.3)
         strongest_M = most(iou_P * ((told_P > 0) & (told_P >= most(told_P)[at_P])))
+        # The partner, as sure and as near as any, is larger or smaller than the label
+        value_P = said_P * iou_P * same_P * (iou_P >= LEAST_IOU)
+        partner_P = (value_P > 0) & (value_P >= most(value_P)[at_P])
+        area_D, area_M = np.prod(answers.boxes_D4[:, 2:], axis=1), np.prod(judged.boxes_N4[:, 2:], axis=1)
+        larger_P = np.log(np.maximum(area_D[det_P], 1e-6) / np.maximum(area_M[at_P], 1e-6)) * partner_P
+        larger_M, smaller_M, partner_said_M = most(larger_P), most(-larger_P), most(said_P * partner_P)
+        off_partner_M = np.log(1.02 - most(iou_P * partner_P))
+        # An answer belongs to the label of its name that it overlaps most.
+        own_P = same_P & (iou_P >= explained_P)
+        owned_M, owned_sure_M = most(iou_P * own_P), most(said_P * own_P * (iou_P >= SURE_IOU))
         rival_M, rival_iou_M = log_odds(most(said_P * rival_P * (iou_P >= SURE_IOU))), most(iou_P * rival_P)
         # Other labels
         beside = overlapping_pairs(judged, self._labels, use_categories=False)
@@ -102,6 +122,7 @@ class SetFigures:
         other_M = _most(beside.iou_P * ~is_twin_P, beside.object_P, count)
         ahead_P = (self._iou_N[beside.det_P] - best_M[beside.object_P]) * (is_twin_P & (beside.iou_P >= SURE_IOU))
         ahead_M = _most(ahead_P, beside.object_P, count)
+        second_M = log_odds(_most(beside.iou_P * is_twin_P * (ahead_P >= 0), beside.object_P, count))
         # The name in its image, size, and crowding by what is answered, since spurious labels are one more each
         key_M = judged.image_N * self._width + judged.category_N
         present_M = log_odds(self._answered.most(key_M))
@@ -114,6 +135,8 @@ class SetFigures:
         relative_M = np.nan_to_num(size_M - image_M)
         aspect_M = np.abs(np.log(np.maximum(judged.boxes_N4[:, 2], 1e-6) / np.maximum(judged.boxes_N4[:, 3], 1e-6)))
         support_M = log_odds(sure_M)
+        near_answer_M = strongest_M > 0
+        off_M, off_best_M = (np.where(iou_M > 0, np.log(1.02 - iou_M), 0.0) for iou_M in (strongest_M, best_M))
         figures = [
             *(np.clip(best_M, low, high) for low, high in ((0, 0.5), (0.5, 0.7), (0.7, 0.85), (0, 1))),
             *(np.clip(strongest_M, low, high) for low, high in ((0, 0.6), (0.6, 0.8), (0, 1))),
@@ -124,6 +147,11 @@ class SetFigures:
             *(support_M, log_odds(near_M), most(said_P * iou_P * same_P), rival_M, most(said_P * iou_P * rival_P)),
             *(support_M * rival_M / 5, np.maximum(rival_M - support_M, 0), ahead_M, aspect_M),
             *(namesakes_M, crowd_M, size_M, relative_M, present_M, (1 - alone_M) * present_M),
+            *(np.clip(owned_M, low, high) for low, high in ((0, 0.5), (0.5, 1))),
+            *(log_odds(owned_sure_M), twin_M * (1 - np.clip(owned_M / SURE_IOU, 0, 1))),
+            *(larger_M, smaller_M, larger_M * partner_said_M, smaller_M * partner_said_M, off_partner_M),
+            *(off_partner_M * partner_said_M, second_M, np.log(1.02 - rival_iou_M), np.clip(rival_iou_M, 0.5, 0.7)),
+            *(off_M, off_best_M, near_answer_M * size_M, off_M * most(told_P)),
             *(alone_M * x_M for x_M in (size_M, relative_M, namesakes_M, crowd_M, present_M)),
             alone_M,
         ]
@@ -134,8 +162,7 @@ class SetFigures:
 
         One of the label's name is better than any other, and then a more confident one.
         """
-        pairs = overlapping_pairs(self._truth, self._detections, use_categories=False)
-        pairs = pairs.take(pairs.iou_P >= SURE_IOU)
+        pairs = self._pairs.take(self._pairs.iou_P >= SURE_IOU)
         same_P = self._detections.category_D[pairs.det_P] == self._truth.category_N[pairs.object_P]
         order = np.lexsort((-self._confidence_D[pairs.det_P], ~same_P, pairs.object_P))
         labels, first = np.unique(pairs.object_P[order], return_index=True)
@@ -149,11 +176,10 @@ class SetFigures:
         own, answers, count = self._truth, self._detections, len(row_M)
         removed_M = np.where(removed_M < 0, -1, self._place_N[removed_M])
         image_M, name_M, said_M = answers.image_D[row_M], answers.category_D[row_M], self._confidence_D[row_M]
-        rows = answers.take(row_M)
-        beside = overlapping_pairs(own, rows, use_categories=False)
+        beside = _of_rows(self._pairs, row_M)
         beside = beside.take(beside.object_P != removed_M[beside.det_P])
         same_P = own.category_N[beside.object_P] == name_M[beside.det_P]
-        area_M = np.prod(rows.boxes_D4[:, 2:], axis=1)
+        area_M = np.prod(answers.boxes_D4[row_M, 2:], axis=1)
         common_P = _common(beside, area_M, np.prod(own.boxes_N4[:, 2:], axis=1))
         label_M = _most(beside.iou_P * same_P, beside.det_P, count)
         other_M = _most(beside.iou_P * ~same_P, beside.det_P, count)
@@ -163,8 +189,8 @@ class SetFigures:
             beside.det_P,
             count,
         )
-        # Better answers, of its name and of any
-        repeat_D, within_D, repeat_any_D, place_D = self._repeats
+        # Better answers of its name
+        repeat_D, within_D, place_D = self._repeats
         removed_name_M = np.where(removed_M >= 0, own.category_N[removed_M], -1)
         labels_M = self._labelled.count(image_M * self._width + name_M) - (removed_name_M == name_M)
         better_M = place_D[row_M]
@@ -174,7 +200,7 @@ class SetFigures:
         figures = [
             *(np.clip(label_M, low, high) for low, high in ((0, 0.25), (0.25, 0.5), (0.5, 1))),
             *(np.clip(other_M, low, high) for low, high in ((0, 0.5), (0.5, 1))),
-            *(inside_M, around_M, repeat_D[row_M], within_D[row_M], repeat_any_D[row_M]),
+            *(inside_M, around_M, repeat_D[row_M], within_D[row_M]),
             *(confidence_M, np.maximum(confidence_M, -2), confidence_M * (1 - label_M)),
             *(np.log1p(labels_M), np.log1p(better_M), np.clip(labels_M - better_M, -3, 3), size_M, relative_M),
             *((labels_M == 0) * 1.0, (better_M == 0) * 1.0, (labels_M == 0) * confidence_M),
@@ -185,22 +211,33 @@ class SetFigures:
     def _repeats(self) -> tuple[np.ndarray, ...]:
         """What better answers say of each answer [D].
 
-        The largest IoU with one of its name, the largest share of it within such a one, the largest IoU with one of any
-        name, and its place among those of its name and image.
+        The largest IoU with one of its name, the largest share of it within such a one, and its place among those of
+        its name and image.
         """
         answers = self._detections
         order = np.lexsort((-self._confidence_D, answers.image_D * self._width + answers.category_D))
         key_d = (answers.image_D * self._width + answers.category_D)[order]
         place_D = np.zeros(len(order), np.int64)
         place_D[order] = np.arange(len(order)) - np.searchsorted(key_d, key_d)
-        pairs = pairs_within(answers.image_D, np.zeros(len(answers), np.int64), answers.boxes_D4)
+        pairs = pairs_within(answers.image_D, answers.category_D, answers.boxes_D4)
         rank_D = np.argsort(np.argsort(-self._confidence_D, kind="stable"))
         pairs = pairs.take(rank_D[pairs.object_P] < rank_D[pairs.det_P])
-        same_P = answers.category_D[pairs.det_P] == answers.category_D[pairs.object_P]
         area_D = np.maximum(np.prod(answers.boxes_D4[:, 2:], axis=1), 1e-9)
         share_P = _common(pairs, area_D, area_D) / area_D[pairs.det_P]
-        columns = (pairs.iou_P * same_P, share_P * same_P, pairs.iou_P)
+        columns = (pairs.iou_P, share_P)
         return *(_most(value_P, pairs.det_P, len(answers)) for value_P in columns), place_D
+
+
+def _of_rows(pairs: Pairs, row_M: np.ndarray) -> Pairs:
+    """Return the pairs of some detections, which may be there more than once; `det_P` is their place in `row_M`."""
+    order = stable_order(pairs.det_P)
+    sorted_P = pairs.det_P[order]
+    first_M, end_M = (np.searchsorted(sorted_P, row_M, side) for side in ("left", "right"))
+    count_M = end_M - first_M
+    at_P = np.repeat(np.arange(len(row_M)), count_M)
+    place_P = np.arange(len(at_P)) + np.repeat(first_M - (np.cumsum(count_M) - count_M), count_M)
+    chosen_P = order[place_P]
+    return Pairs(at_P, pairs.object_P[chosen_P], pairs.iou_P[chosen_P])
 
 
 class _Lookup:

@@ -18,18 +18,20 @@ Shapes: N labels, D answers, d those without a label, s known ones, p planted fa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.knots import fit_knots, interpolate
+from coord_eval.review.confidence import Compared
 from coord_eval.review.figures import SetFigures
 from coord_eval.review.probability import LABEL_KINDS, Probabilities
 
 LEAST_LABELS = 150
 """Number of labels below which half a set tells too little."""
-_MOST_LABELS = 2000
+_MOST_LABELS = 1000
 """Number of labels of which faults of every kind are made."""
 _LEAST_SHARE = 0.2
 """Least share of the planted faults above the suspicions that are compared."""
@@ -40,6 +42,8 @@ _STRICT = 0.02
 """Weight of the rank itself, by which of two labels with the same share of faults the more suspect one comes first."""
 _PENALTY = 5.0
 """Penalty of the squared weights of standardised figures: of 1, 5, 25 and 60 that of least loss in held-out halves."""
+_SETTLED = 0.03
+"""Largest change of a weight at which the regression ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,21 +59,20 @@ class Planted:
 
 
 def judged_by_planted_faults(
-    truth: GroundTruth, detections: Detections, confidence_D: np.ndarray, answers_d: np.ndarray, seed: int = 0
+    truth: GroundTruth, detections: Detections, compared: Compared, answers_d: np.ndarray, seed: int = 0
 ) -> tuple[Probabilities, int] | None:
     """Return the probabilities of all faults and the number of planted ones; None for too few labels.
 
-    `confidence_D` is the probability that each answer is right, and `answers_d` are those that may show a missing
-    label. Crowd regions have probabilities of 0.
+    `answers_d` are the answers that may show a missing label. Crowd regions have probabilities of 0.
     """
     regular_N = ~truth.crowd_N
     if regular_N.sum() < LEAST_LABELS or not len(detections):
         return None
     draw = np.random.default_rng(seed)
     is_second_I = draw.permutation(len(truth)) % 2 == 1
-    figures, planted = SetFigures(truth, detections, confidence_D), plant(truth, draw)
+    figures, planted = SetFigures(truth, detections, compared), plant(truth, draw)
     rows = np.flatnonzero(regular_N)
-    own_NF = figures.of_labels(truth.take(rows), rows)
+    own_NF = figures.of_own_labels()
     faults_pF = figures.of_labels(planted.labels, planted.source_p)
     removed_r, shown_r = figures.removals()
     candidates_dF = figures.of_answers(answers_d, np.full(len(answers_d), -1))
@@ -120,6 +123,31 @@ class _Taught:
     halves: tuple[np.ndarray, np.ndarray]
     kind_p: np.ndarray
 
+    @cached_property
+    def _weights(self) -> dict[tuple[int, int], np.ndarray]:
+        """The weights that a half has learnt for a kind, from which the next round begins."""
+        return {}
+
+    @cached_property
+    def _standardised(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Figures by their mean and deviation in the half that teaches, and 1; beyond those seen nothing is known."""
+        half_n, half_p = self.halves
+        both = []
+        for half, (set_nF, faults_pF) in enumerate(zip(self.set_hnF, self.faults_hpF, strict=True)):
+            x_F = np.concatenate([set_nF[half_n == half], faults_pF[half_p == half]])
+            if not len(x_F):
+                x_F = np.zeros((1, set_nF.shape[1]))
+            sorted_F = np.sort(x_F, axis=0)
+            cut = int(0.005 * len(x_F))
+            low_F, high_F, mean_F, deviation_F = sorted_F[cut], sorted_F[-1 - cut], x_F.mean(axis=0), x_F.std(axis=0)
+            both.append(
+                [
+                    np.append((np.clip(x_MF, low_F, high_F) - mean_F) / (deviation_F + 1e-6), np.ones((len(x_MF), 1)), 1)
+                    for x_MF in (set_nF, faults_pF)
+                ]
+            )
+        return [set_nF for set_nF, _ in both], [faults_pF for _, faults_pF in both]
+
     def judged(self, weight_n: np.ndarray, rate: float | None = None) -> tuple[np.ndarray, float, np.ndarray]:
         """Return the probability [n] of a fault, the rate of faults, and the share [n, K] of each kind if it is one.
 
@@ -129,13 +157,15 @@ class _Taught:
         half_n, half_p = self.halves
         ratio_nK, ratio_pK = np.zeros((len(half_n), len(LABEL_KINDS))), np.zeros((len(half_p), len(LABEL_KINDS)))
         kinds = np.unique(self.kind_p)
-        for half, (set_nF, faults_pF) in enumerate(zip(self.set_hnF, self.faults_hpF, strict=True)):
+        for half, (set_nF, faults_pF) in enumerate(zip(*self._standardised, strict=True)):
             teaches_n, teaches_p = half_n == half, half_p == half
+            set_sF, weight_s = set_nF[teaches_n], weight_n[teaches_n]
             for kind in kinds.tolist():
-                of_kind_p = teaches_p & (self.kind_p == kind)
-                model = _Ratio(set_nF[teaches_n], weight_n[teaches_n], faults_pF[of_kind_p])
-                ratio_nK[~teaches_n, kind] = model(set_nF[~teaches_n])
-                ratio_pK[~teaches_p, kind] = model(faults_pF[~teaches_p])
+                of_kind_pF = faults_pF[teaches_p & (self.kind_p == kind)]
+                weights_F = _regression(set_sF, weight_s, of_kind_pF, self._weights.get((half, kind)))
+                self._weights[half, kind] = weights_F
+                ratio_nK[~teaches_n, kind] = _ratio(set_nF[~teaches_n], weights_F)
+                ratio_pK[~teaches_p, kind] = _ratio(faults_pF[~teaches_p], weights_F)
         score_n, score_p = (np.log(ratio[:, kinds].sum(axis=1) + 1e-9) for ratio in (ratio_nK, ratio_pK))
         wrong_n, rates = np.zeros(len(half_n)), []
         for half in (False, True):
@@ -147,41 +177,39 @@ class _Taught:
         return wrong_n, float(np.mean(rates)) if rates else 0.0, shares_nK
 
 
-class _Ratio:
-    """How many times more frequent figures are among faults than in the set: a logistic regression with a penalty."""
+def _regression(
+    set_sF: np.ndarray, weight_s: np.ndarray, faults_pF: np.ndarray, start_F: np.ndarray | None
+) -> np.ndarray:
+    """Return the weights of a logistic regression, the last one of 1, by which faults are told from the set.
 
-    def __init__(self, set_sF: np.ndarray, weight_s: np.ndarray, faults_pF: np.ndarray) -> None:
-        x_F = np.concatenate([set_sF, faults_pF])
-        self._is_empty = not len(set_sF) or not len(faults_pF)
-        if self._is_empty:
-            return
-        self._mean_F, self._deviation_F = x_F.mean(axis=0), x_F.std(axis=0) + 1e-6
-        self._low_F, self._high_F = np.quantile(x_F, (0.005, 0.995), axis=0)
-        x_F = self._standardised(x_F)
-        fault, counted = np.arange(len(x_F)) >= len(set_sF), np.append(weight_s, np.ones(len(faults_pF)))
-        self._log_share = np.log(len(faults_pF) / weight_s.sum())
-        penalty_F = np.append(np.full(x_F.shape[1] - 1, _PENALTY), 1e-3)
-        self._weights_F = np.zeros(x_F.shape[1])
-        for _ in range(12):  # Newton's method
-            probability = 1 / (1 + np.exp(-np.clip(x_F @ self._weights_F, -30, 30)))
-            gradient_F = x_F.T @ (counted * (probability - fault)) + penalty_F * self._weights_F
-            curvature = counted * probability * (1 - probability)
-            step_F = np.linalg.solve((x_F * curvature[:, None]).T @ x_F + np.diag(penalty_F), gradient_F)
-            self._weights_F -= step_F
-            if np.abs(step_F).max() < 1e-3:
-                break
+    The logarithm of the share of the faults is taken off. Without rows to learn from all weights are 0.
+    """
+    weights_F = np.zeros(set_sF.shape[1]) if start_F is None else start_F.copy()
+    if not len(set_sF) or not len(faults_pF):
+        return weights_F
+    log_share = np.log(len(faults_pF) / weight_s.sum())
+    if start_F is not None:
+        weights_F[-1] += log_share
+    x_F = np.concatenate([set_sF, faults_pF])
+    fault, counted = np.arange(len(x_F)) >= len(set_sF), np.append(weight_s, np.ones(len(faults_pF)))
+    penalty_F = np.append(np.full(x_F.shape[1] - 1, _PENALTY), 1e-3)
+    for _ in range(12):  # Newton's method
+        probability = 1 / (1 + np.exp(-np.clip(x_F @ weights_F, -30, 30)))
+        gradient_F = x_F.T @ (counted * (probability - fault)) + penalty_F * weights_F
+        root = np.sqrt(counted * probability * (1 - probability))
+        scaled_F = x_F * root[:, None]
+        step_F = np.linalg.solve(scaled_F.T @ scaled_F + np.diag(penalty_F), gradient_F)
+        farthest = np.abs(step_F).max()
+        weights_F -= step_F / max(farthest, 1.0)
+        if farthest < _SETTLED:
+            break
+    weights_F[-1] -= log_share
+    return weights_F
 
-    def _standardised(self, x_MF: np.ndarray) -> np.ndarray:
-        # Beyond the figures that were seen nothing is known.
-        seen_MF = np.clip(x_MF, self._low_F, self._high_F)
-        return np.concatenate([(seen_MF - self._mean_F) / self._deviation_F, np.ones((len(x_MF), 1))], axis=1)
 
-    def __call__(self, x_MF: np.ndarray) -> np.ndarray:
-        """Return the ratio [M]; 1 if nothing is known."""
-        if self._is_empty:
-            return np.ones(len(x_MF))
-        log_odds_M = self._standardised(x_MF) @ self._weights_F - self._log_share
-        return np.asarray(np.exp(np.clip(log_odds_M, -12, 12)))
+def _ratio(x_MF: np.ndarray, weights_F: np.ndarray) -> np.ndarray:
+    """Return how many times more frequent figures are among faults than in the set."""
+    return np.asarray(np.exp(np.clip(x_MF @ weights_F, -12, 12)))
 
 
 def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarray, rate: float) -> np.ndarray:
@@ -233,16 +261,21 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
         return np.asarray(names[(np.searchsorted(names, name_p) + steps_p) % len(names)])
 
     def moved() -> np.ndarray:
-        """Return boxes shifted by 20 to 40 % of a side, or with a side 1/2, 2/3, 4/3 or 2 times as long."""
-        moved_p4, all_p = boxes_p4.copy(), np.arange(count)
-        axis_p, sign_p = draw.integers(0, 2, count), draw.choice([-1.0, 1.0], count)
-        is_shifted_p = draw.random(count) < 0.5
-        side_p = boxes_p4[all_p, 2 + axis_p]
-        times_p = np.where(is_shifted_p, 1.0, draw.choice([0.5, 2 / 3, 4 / 3, 4 / 3, 2 / 3, 2.0], count))
-        keeps_end_p = ~is_shifted_p & (draw.random(count) < 0.5)
-        shift_p = np.where(is_shifted_p, sign_p * draw.uniform(0.2, 0.4, count), keeps_end_p * (1 - times_p))
-        moved_p4[all_p, axis_p] += shift_p * side_p
-        moved_p4[all_p, 2 + axis_p] *= times_p
+        """Return boxes shifted by 20 to 40 % of a side, or cut, stretched or scaled, or joined with another label's."""
+        all_p = np.arange(count)
+        how_p, axis_p = draw.choice(4, count, p=(0.45, 0.35, 0.1, 0.1)), draw.integers(0, 2, count)
+        shift_p2, times_p2 = np.zeros((count, 2)), np.ones((count, 2))
+        shift_p2[all_p, axis_p] = (how_p == 0) * draw.choice([-1.0, 1.0], count) * draw.uniform(0.2, 0.4, count)
+        times_p = draw.choice([0.5, 2 / 3, 4 / 3, 2.0], count)
+        times_p2[all_p, axis_p] = np.where(how_p == 1, times_p, 1.0)
+        times_p2[how_p == 2] = np.sqrt(times_p[how_p == 2, None])
+        shift_p2 += draw.integers(0, 3, (count, 2)) / 2 * (1 - times_p2)
+        low_p2 = boxes_p4[:, :2] + shift_p2 * boxes_p4[:, 2:]
+        moved_p4 = np.concatenate([low_p2, boxes_p4[:, 2:] * times_p2], axis=1)
+        other_p = truth.boxes_N4[_beside(truth, rows, draw)]
+        end_p2 = np.maximum(boxes_p4[:, :2] + boxes_p4[:, 2:], other_p[:, :2] + other_p[:, 2:])
+        low_p2 = np.minimum(boxes_p4[:, :2], other_p[:, :2])
+        moved_p4[how_p == 3] = np.concatenate([low_p2, end_p2 - low_p2], axis=1)[how_p == 3]
         return _within(moved_p4, size_p2)
 
     def stray() -> np.ndarray:
@@ -253,7 +286,7 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
         return _within(np.concatenate([place_p2, sides_p2], axis=1), size_p2)
 
     twins_p4 = _within(boxes_p4 + draw.normal(0, 0.05, boxes_p4.shape) * np.tile(boxes_p4[:, 2:], 2), size_p2)
-    anything_p = names[draw.integers(0, len(names), count)]
+    anything_p = np.where(draw.random(count) < 0.25, name_p, names[draw.integers(0, len(names), count)])
     none_p = np.full(count, -1)
     made = {
         "renamed": (renamed(), boxes_p4, rows),
@@ -268,6 +301,17 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
     labels = truth.take(np.tile(rows, len(made)))
     kind_p = np.repeat([LABEL_KINDS.index(kind) for kind in made], count)
     return Planted(replace(labels, category_N=name, boxes_N4=box), source, kind_p)
+
+
+def _beside(truth: GroundTruth, rows: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Return another label of the image of each row, the next one in the order of the set; itself if it is alone."""
+    order = np.argsort(truth.image_N, kind="stable")
+    next_N = np.arange(len(truth.image_N))
+    next_N[order] = np.roll(order, -1)
+    before_N = np.empty_like(next_N)
+    before_N[next_N] = np.arange(len(next_N))
+    picked = np.where(truth.image_N[next_N[rows]] == truth.image_N[rows], next_N[rows], before_N[rows])
+    return np.where(truth.image_N[picked] == truth.image_N[rows], picked, rows)
 
 
 def _within(boxes_p4: np.ndarray, size_p2: np.ndarray) -> np.ndarray:

@@ -160,7 +160,7 @@ def _probabilities(
         # An answer beside a label of its name that it hardly overlaps may be that of another object.
         iou_D = np.where(compared.partner_D < 0, 0.0, np.append(compared.partner_iou_N, 0.0)[compared.partner_D])
         unsupported_d = np.flatnonzero((iou_D < SURE_IOU) & (compared.crowd_D < SURE_IOU))
-        fitted = judged_by_planted_faults(truth, detections, compared.confidence_D, unsupported_d)
+        fitted = judged_by_planted_faults(truth, detections, compared, unsupported_d)
         if fitted is not None:
             return fitted[0], unsupported_d, fitted[1]
     goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[answers_d]]
