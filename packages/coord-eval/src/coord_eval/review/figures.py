@@ -57,6 +57,7 @@ class SetFigures:
         self._labels = Detections.of(own, own.image_N, own.category_N, own.boxes_N4, *np.ones((2, len(own.image_N))))
         self._answered = _Lookup(detections.image_D * width + detections.category_D, self._confidence_D)
         self._labelled = _Lookup(own.image_N * width + own.category_N, np.ones(len(own.image_N)))
+        self._pairs_of_labels = pairs_within(own.image_N, np.zeros_like(own.image_N), own.boxes_N4)
         self._mass_I = np.bincount(detections.image_D, self._confidence_D, len(truth))
 
     def rates(self, of_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -73,19 +74,26 @@ class SetFigures:
 
     def of_own_labels(self) -> np.ndarray:
         """Return the figures of the labels of the set, without crowd regions, each beside the others."""
-        return self.of_labels(self._truth, self._of_truth, self._pairs)
+        return self._of_labels(self._truth, self._of_truth, self._pairs, self._pairs_of_labels)
 
-    def of_labels(self, judged: GroundTruth, source_M: np.ndarray, pairs: Pairs | None = None) -> np.ndarray:
+    def of_labels(self, judged: GroundTruth, source_M: np.ndarray, like_M: np.ndarray) -> np.ndarray:
         """Return the figures [M, F] of labels, each beside the labels of the set but its source.
 
-        `source_M` is the label of the set that each is made of or is, -1 for one beside all of them. The last figure
-        is 1 for a label without any answer of its name, 0 for a supported one. `pairs` are those of labels and answers
-        that overlap, if they are known.
+        `source_M` is the label of the set that each is made of, -1 for one beside all of them; `like_M` is the first
+        one with the same box in the same image. The last figure is 1 for a label without any answer of its name, 0 for
+        a supported one.
         """
+        rows, like_M = np.unique(like_M, return_inverse=True)
+        boxes = judged.take(rows)
+        pairs, beside = (
+            _of_objects(overlapping_pairs(boxes, others, use_categories=False), like_M)
+            for others in (self._detections, self._labels)
+        )
+        return self._of_labels(judged, source_M, pairs, beside)
+
+    def _of_labels(self, judged: GroundTruth, source_M: np.ndarray, pairs: Pairs, beside: Pairs) -> np.ndarray:
         own, answers, count = self._truth, self._detections, len(judged.image_N)
         source_M = np.where(source_M < 0, -1, self._place_N[source_M])
-        if pairs is None:
-            pairs = overlapping_pairs(judged, answers, use_categories=False)
         det_P, at_P, iou_P = pairs.det_P, pairs.object_P, pairs.iou_P
         said_P = self._confidence_D[det_P]
         same_P = answers.category_D[det_P] == judged.category_N[at_P]
@@ -115,7 +123,6 @@ class SetFigures:
         owned_M, owned_sure_M = most(iou_P * own_P), most(said_P * own_P * (iou_P >= SURE_IOU))
         rival_M, rival_iou_M = log_odds(most(said_P * rival_P * (iou_P >= SURE_IOU))), most(iou_P * rival_P)
         # Other labels
-        beside = overlapping_pairs(judged, self._labels, use_categories=False)
         beside = beside.take(beside.det_P != source_M[beside.object_P])
         is_twin_P = own.category_N[beside.det_P] == judged.category_N[beside.object_P]
         twin_M = _most(beside.iou_P * is_twin_P, beside.object_P, count)
@@ -238,6 +245,12 @@ def _of_rows(pairs: Pairs, row_M: np.ndarray) -> Pairs:
     place_P = np.arange(len(at_P)) + np.repeat(first_M - (np.cumsum(count_M) - count_M), count_M)
     chosen_P = order[place_P]
     return Pairs(at_P, pairs.object_P[chosen_P], pairs.iou_P[chosen_P])
+
+
+def _of_objects(pairs: Pairs, row_M: np.ndarray) -> Pairs:
+    """Return the pairs of some objects, which may be there more than once; `object_P` is their place in `row_M`."""
+    found = _of_rows(Pairs(pairs.object_P, pairs.det_P, pairs.iou_P), row_M)
+    return Pairs(found.object_P, found.det_P, found.iou_P)
 
 
 class _Lookup:

@@ -50,12 +50,13 @@ _SETTLED = 0.03
 class Planted:
     """Faults made of labels of a set: the faulty labels, the label that each one replaces (-1 for none), their kinds.
 
-    Kinds are indices into `LABEL_KINDS`.
+    Kinds are indices into `LABEL_KINDS`; `like_p` is the first fault with the same box in the same image.
     """
 
     labels: GroundTruth
     source_p: np.ndarray
     kind_p: np.ndarray
+    like_p: np.ndarray
 
 
 def judged_by_planted_faults(
@@ -73,7 +74,7 @@ def judged_by_planted_faults(
     figures, planted = SetFigures(truth, detections, compared), plant(truth, draw)
     rows = np.flatnonzero(regular_N)
     own_NF = figures.of_own_labels()
-    faults_pF = figures.of_labels(planted.labels, planted.source_p)
+    faults_pF = figures.of_labels(planted.labels, planted.source_p, planted.like_p)
     removed_r, shown_r = figures.removals()
     candidates_dF = figures.of_answers(answers_d, np.full(len(answers_d), -1))
     shown_rF = figures.of_answers(shown_r, removed_r)
@@ -288,19 +289,23 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
     twins_p4 = _within(boxes_p4 + draw.normal(0, 0.05, boxes_p4.shape) * np.tile(boxes_p4[:, 2:], 2), size_p2)
     anything_p = np.where(draw.random(count) < 0.25, name_p, names[draw.integers(0, len(names), count)])
     none_p = np.full(count, -1)
+    moved_p4 = moved()
     made = {
         "renamed": (renamed(), boxes_p4, rows),
-        "moved": (name_p, moved(), rows),
+        "moved": (name_p, moved_p4, rows),
         "spurious": (anything_p, stray(), none_p),
         "duplicate": (name_p, twins_p4, none_p),
-        "mixed": (renamed(), moved(), rows),
+        "mixed": (renamed(), moved_p4, rows),
     }
     if len(names) == 1:  # no label can have another name
         made = {kind: made[kind] for kind in ("moved", "spurious", "duplicate")}
     name, box, source = (np.concatenate(column) for column in zip(*made.values(), strict=True))
     labels = truth.take(np.tile(rows, len(made)))
     kind_p = np.repeat([LABEL_KINDS.index(kind) for kind in made], count)
-    return Planted(replace(labels, category_N=name, boxes_N4=box), source, kind_p)
+    like_p = np.arange(len(kind_p))
+    if "mixed" in made:
+        like_p[kind_p == LABEL_KINDS.index("mixed")] = np.flatnonzero(kind_p == LABEL_KINDS.index("moved"))
+    return Planted(replace(labels, category_N=name, boxes_N4=box), source, kind_p, like_p)
 
 
 def _beside(truth: GroundTruth, rows: np.ndarray, draw: np.random.Generator) -> np.ndarray:
