@@ -67,7 +67,9 @@ def spoil(truth, every=20, seed=2):
             side = rng.uniform(40, 90, 2)
             rows.append(row | {"id": 10_000 + place, "bbox": [*(rng.random(2) * ([600, 400] - side)), *side]})
         if kind == "duplicate":
-            rows.append(row | {"id": 10_000 + place, "bbox": (box + rng.normal(0, 0.04, 4) * box[[2, 3, 2, 3]]).tolist()})
+            rows.append(
+                row | {"id": 10_000 + place, "bbox": (box + rng.normal(0, 0.04, 4) * box[[2, 3, 2, 3]]).tolist()}
+            )
         if kind:
             planted[rows[-1]["id"]] = kind
     spoilt["annotations"] = rows

@@ -142,11 +142,9 @@ class SetFigures:
         relative_M = np.nan_to_num(size_M - image_M)
         aspect_M = np.abs(np.log(np.maximum(judged.boxes_N4[:, 2], 1e-6) / np.maximum(judged.boxes_N4[:, 3], 1e-6)))
         support_M = log_odds(sure_M)
-        near_answer_M = strongest_M > 0
-        off_M, off_best_M = (np.where(iou_M > 0, np.log(1.02 - iou_M), 0.0) for iou_M in (strongest_M, best_M))
         figures = [
             *(np.clip(best_M, low, high) for low, high in ((0, 0.5), (0.5, 0.7), (0.7, 0.85), (0, 1))),
-            *(np.clip(strongest_M, low, high) for low, high in ((0, 0.6), (0.6, 0.8), (0, 1))),
+            strongest_M,
             *(np.clip(twin_M, low, high) for low, high in ((0, 0.5), (0.5, 0.75), (0.75, 1))),
             *(np.clip(rival_iou_M, low, high) for low, high in ((0, 0.5), (0, 1))),
             *(np.clip(any_M, low, high) for low, high in ((0, 0.5), (0, 1))),
@@ -158,7 +156,6 @@ class SetFigures:
             *(log_odds(owned_sure_M), twin_M * (1 - np.clip(owned_M / SURE_IOU, 0, 1))),
             *(larger_M, smaller_M, larger_M * partner_said_M, smaller_M * partner_said_M, off_partner_M),
             *(off_partner_M * partner_said_M, second_M, np.log(1.02 - rival_iou_M), np.clip(rival_iou_M, 0.5, 0.7)),
-            *(off_M, off_best_M, near_answer_M * size_M, off_M * most(told_P)),
             *(alone_M * x_M for x_M in (size_M, relative_M, namesakes_M, crowd_M, present_M)),
             alone_M,
         ]

@@ -143,7 +143,9 @@ class _Taught:
             low_F, high_F, mean_F, deviation_F = sorted_F[cut], sorted_F[-1 - cut], x_F.mean(axis=0), x_F.std(axis=0)
             both.append(
                 [
-                    np.append((np.clip(x_MF, low_F, high_F) - mean_F) / (deviation_F + 1e-6), np.ones((len(x_MF), 1)), 1)
+                    np.append(
+                        (np.clip(x_MF, low_F, high_F) - mean_F) / (deviation_F + 1e-6), np.ones((len(x_MF), 1)), 1
+                    )
                     for x_MF in (set_nF, faults_pF)
                 ]
             )

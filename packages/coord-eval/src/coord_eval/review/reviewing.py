@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from coord_codec.counts import counted
 from coord_codec.files import InputError
+from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import places_in_images
@@ -24,7 +25,7 @@ from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
-from coord_eval.review.findings import Box, Proposal, ReviewFinding
+from coord_eval.review.findings import Proposal, ReviewFinding
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
 from coord_eval.review.planted import LEAST_LABELS, judged_by_planted_faults
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities, with_possible_kinds
@@ -222,7 +223,19 @@ class _Judgement:
     def __post_init__(self) -> None:
         self._wrong_N = self.found.kind_NK.sum(axis=1)
         self._kinds = [LABEL_KINDS[k] for k in self.found.kind_NK.argmax(axis=1).tolist()]
-        self._places = places_in_images(self.truth.image_N).tolist()
+        self._places, self._images = places_in_images(self.truth.image_N).tolist(), self.truth.image_N.tolist()
+        partner_N, rival_N = (self.compared.partner_N, self.compared.rival_N)
+        speaks = {"renamed": rival_N, "mixed": rival_N, "moved": partner_N}
+        none_N = np.full(len(partner_N), -1)
+        by_kind_KN = np.stack([speaks.get(kind, none_N) for kind in LABEL_KINDS])
+        self._answers = by_kind_KN[self.found.kind_NK.argmax(axis=1), np.arange(len(partner_N))].tolist()
+        self._boxes, self._said_boxes = (
+            list(map(tuple, LAYOUTS["xywh"](boxes).tolist()))
+            for boxes in (self.truth.boxes_N4, self.detections.boxes_D4)
+        )
+        self._ranks, self._scores = self.detections.rank_D.tolist(), self.detections.scores_D.tolist()
+        self._said, self._probability = self.detections.category_D.tolist(), self._wrong_N.tolist()
+        self._names = self.truth.category_N.tolist()
 
     def judged(self) -> list[ReviewFinding]:
         """Return every label in the order of the ground truth."""
@@ -234,8 +247,14 @@ class _Judgement:
         An answer that contradicts a label shows a missing one only where that is more probable.
         """
         wrong = np.nonzero((self._wrong_N >= least) & ~self.truth.crowd_N)[0].tolist()
-        findings = [replace(self._of_label(n), evidence=self._figures(n)) for n in wrong]
-        told = {self._answer(n): float(self._wrong_N[n]) for n in wrong}
+        figures_N = {name: value_N.tolist() for name, value_N in self.evidence.named_N.items()}
+        figures_N |= {
+            f"p_{kind}": share_N.tolist() for kind, share_N in zip(LABEL_KINDS, self.found.kind_NK.T, strict=True)
+        }
+        findings = [
+            self._of_label(n, {name: v[n] for name, v in figures_N.items() if math.isfinite(v[n])}) for n in wrong
+        ]
+        told = {self._answers[n]: self._probability[n] for n in wrong}
         for place, d in enumerate(self.answers_d.tolist()):
             if self.found.missing_d[place] >= max(least, told.get(d, 0.0)):
                 findings.append(self._of_answer(place, d))
@@ -256,37 +275,26 @@ class _Judgement:
             f"apps/trainer review MODEL ANNOTATIONS, computes them); the figure rests on {rests_on}"
         )
 
-    def _answer(self, n: int) -> int:
-        """Return the answer that speaks for the fault of a label: by its kind the rival, the partner or none."""
-        partner, rival = int(self.compared.partner_N[n]), int(self.compared.rival_N[n])
-        return {"renamed": rival, "mixed": rival, "moved": partner}.get(self._kinds[n], -1)
-
     def _finding(self, image: int, d: int, **fields: Any) -> ReviewFinding:
         """Return a finding with the rank of the answer that speaks for it, -1 for none, and what it proposes."""
         answer = proposal = None
         if d >= 0:
-            of = self.detections
-            label, box = of.table.labels[of.category_D[d]], _corners(of.boxes_D4[d])
-            answer, proposal = int(of.rank_D[d]), Proposal(label, box, float(of.scores_D[d]))
+            answer = self._ranks[d]
+            proposal = Proposal(self.detections.table.labels[self._said[d]], self._said_boxes[d], self._scores[d])
         image_id, name = self.truth.image_ids[image], self.truth.file_names[image]
         return ReviewFinding(image_id=image_id, image=name, answer=answer, proposal=proposal, **fields)
 
-    def _of_label(self, n: int) -> ReviewFinding:
+    def _of_label(self, n: int, figures: Mapping[str, float] | None = None) -> ReviewFinding:
         return self._finding(
-            int(self.truth.image_N[n]),
-            self._answer(n),
+            self._images[n],
+            self._answers[n],
             object=self._places[n],
             kind=self._kinds[n],
-            probability=float(self._wrong_N[n]),
-            label=self.truth.categories[self.truth.category_N[n]],
-            box_xyxy=_corners(self.truth.boxes_N4[n]),
+            probability=self._probability[n],
+            label=self.truth.categories[self._names[n]],
+            box_xyxy=self._boxes[n],
+            evidence=figures or {},
         )
-
-    def _figures(self, n: int) -> dict[str, float]:
-        figures = {name: float(values[n]) for name, values in self.evidence.named_N.items()}
-        known = {name: value for name, value in figures.items() if math.isfinite(value)}
-        shares = zip(LABEL_KINDS, self.found.kind_NK[n].tolist(), strict=True)
-        return known | {f"p_{kind}": share for kind, share in shares}
 
     def _of_answer(self, place: int, d: int) -> ReviewFinding:
         figures = {"confidence": float(self.compared.confidence_D[d]), "unmatched": self.compared.unmatched}
@@ -300,8 +308,3 @@ class _Judgement:
             box_xyxy=None,
             evidence=figures,
         )
-
-
-def _corners(box_4: np.ndarray) -> Box:
-    x, y, w, h = box_4.tolist()
-    return x, y, x + w, y + h
