@@ -87,7 +87,10 @@ def test_review_by_answers_alone_says_how_much_of_its_figure_are_objects_that_th
 
 @pytest.mark.parametrize("wrong", [0, 30])
 def test_as_many_labels_are_expected_to_be_wrong_as_are_however_poor_the_detector(clean, spoilt, said, wrong):
-    """It misses 15 % of the objects and names 10 % wrongly; constants of other models expect 29 and 52."""
+    """It misses 15 % of the objects and names 10 % wrongly; constants of other models expect 29 and 52.
+
+    The least share of faults that explains the labels is estimated: of few it may be half of the true one.
+    """
     document, planted, _ = spoilt if wrong else (clean, {}, [])
     draw = np.random.default_rng(5)
     poor = [dict(row) for row in said if draw.random() > 0.12]
@@ -96,7 +99,7 @@ def test_as_many_labels_are_expected_to_be_wrong_as_are_however_poor_the_detecto
             row |= {"category_id": row["category_id"] % 3 + 1, "score": 0.7 * row["score"]}
     found = review(document, poor)
     assert len(planted) == wrong
-    assert sum(item.probability for item in found.judged) == pytest.approx(wrong, abs=10)
+    assert sum(item.probability for item in found.judged) == pytest.approx(wrong, abs=5 + wrong / 3)
 
 
 def test_model_that_does_not_know_the_labels_is_doubted(clean, said):
