@@ -65,7 +65,9 @@ def spoil(truth, every=20, seed=2):
             row["bbox"] = box.tolist()
         if kind == "spurious":
             side = rng.uniform(40, 90, 2)
-            rows.append(row | {"id": 10_000 + place, "bbox": [*(rng.random(2) * ([600, 400] - side)).tolist(), *side.tolist()]})
+            rows.append(
+                row | {"id": 10_000 + place, "bbox": [*(rng.random(2) * ([600, 400] - side)).tolist(), *side.tolist()]}
+            )
         if kind == "duplicate":
             corner = box[:2] + rng.choice([-0.05, 0.05], 2) * box[2:]
             rows.append(row | {"id": 10_000 + place, "bbox": [*corner.tolist(), *box[2:].tolist()]})

@@ -22,8 +22,10 @@ from functools import cached_property
 
 import numpy as np
 
+from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.calibration.knots import fit_knots, interpolate
 from coord_eval.review.confidence import Compared
 from coord_eval.review.figures import SetFigures
@@ -35,6 +37,9 @@ _MOST_LABELS = 1000
 """Number of labels of which faults of every kind are made."""
 _LEAST_SHARE = 0.2
 """Least share of the planted faults above the suspicions that are compared."""
+_MOST_LOG_RATIO = 3.4
+"""Logarithm of the ratio, one of 30, beyond which faults are not told apart: their kinds are those that were planted, and
+the faults of the set, of which the other half has some, would seem less suspect than those that it has none of."""
 _MOST = 0.99
 _BEND = 8.0
 """How sharply probabilities end at the highest one: two labels of different log-odds have different probabilities."""
@@ -169,7 +174,7 @@ class _Taught:
                 self._weights[half, kind] = weights_F
                 ratio_nK[~teaches_n, kind] = _ratio(set_nF[~teaches_n], weights_F)
                 ratio_pK[~teaches_p, kind] = _ratio(faults_pF[~teaches_p], weights_F)
-        score_n, score_p = (np.log(ratio[:, kinds].sum(axis=1) + 1e-9) for ratio in (ratio_nK, ratio_pK))
+        score_n, score_p = (np.log(ratio[:, kinds].mean(axis=1) + 1e-9) for ratio in (ratio_nK, ratio_pK))
         wrong_n, rates = np.zeros(len(half_n)), []
         for half in (False, True):
             known_s, planted_s = score_n[half_n == half], score_p[half_p == half]
@@ -220,12 +225,17 @@ def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarr
     both = np.concatenate([known_s, faults_p])
     sorted_b, place_b = np.sort(both), np.linspace(0, 1, len(both))
     share = len(faults_p) / len(both)
-    knots = fit_knots(np.interp(both, sorted_b, place_b), np.arange(len(both)) >= len(known_s), share, 1.0)
+
+    def rank_of(value: np.ndarray) -> np.ndarray:
+        return np.interp(value, sorted_b, place_b)
+
+    rank_b = rank_of(np.minimum(both, _MOST_LOG_RATIO))
+    knots = fit_knots(rank_b, np.arange(len(both)) >= len(known_s), share, 1.0)
 
     def times_of(value: np.ndarray) -> np.ndarray:
         """Return how many times more frequent log-odds are among faults than in the set; it grows with them."""
-        rank = np.interp(value, sorted_b, place_b)
-        fitted = np.clip((1 - _STRICT) * interpolate(knots, rank) + _STRICT * rank, 0, 1 - 1e-3)
+        fitted = interpolate(knots, rank_of(np.minimum(value, _MOST_LOG_RATIO)))
+        fitted = np.clip((1 - _STRICT) * fitted + _STRICT * rank_of(value), 0, 1 - 1e-3)
         return np.asarray(fitted / (1 - fitted) * (1 - share) / share)
 
     expected_n = rate * times_of(judged_n) / times_of(known_s).mean()
@@ -234,7 +244,8 @@ def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarr
 
 def _rate(known_s: np.ndarray, faults_p: np.ndarray) -> float:
     """Return the least share of faults that explains how suspect the labels are, counted with half an error more."""
-    levels = np.unique(np.quantile(faults_p, np.linspace(0, 1 - _LEAST_SHARE, 40)))
+    levels = np.quantile(faults_p, np.linspace(0, 1 - _LEAST_SHARE, 40))
+    levels = np.unique(np.minimum(levels, _MOST_LOG_RATIO))
     above_set, above_planted = (
         len(values) - np.searchsorted(np.sort(values), levels) for values in (known_s, faults_p)
     )
@@ -265,20 +276,21 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
 
     def moved() -> np.ndarray:
         """Return boxes shifted by 20 to 40 % of a side, or cut, stretched or scaled, or joined with another label's."""
-        all_p = np.arange(count)
+        all_p, other_p = np.arange(count), _another_of_image(truth, rows, draw)
         how_p, axis_p = draw.choice(4, count, p=(0.45, 0.35, 0.1, 0.1)), draw.integers(0, 2, count)
+        how_p[(how_p == 3) & (other_p == rows)] = 0
         shift_p2, times_p2 = np.zeros((count, 2)), np.ones((count, 2))
         shift_p2[all_p, axis_p] = (how_p == 0) * draw.choice([-1.0, 1.0], count) * draw.uniform(0.2, 0.4, count)
         times_p = draw.choice([0.5, 2 / 3, 4 / 3, 2.0], count)
         times_p2[all_p, axis_p] = np.where(how_p == 1, times_p, 1.0)
         times_p2[how_p == 2] = np.sqrt(times_p[how_p == 2, None])
-        shift_p2 += draw.integers(0, 3, (count, 2)) / 2 * (1 - times_p2)
+        shift_p2 += draw.integers(0, 3, (count, 2)) / 2 * (1 - times_p2)  # either end stays, or the middle
+        corners_p4, other_p4 = LAYOUTS["xywh"](boxes_p4), LAYOUTS["xywh"](truth.boxes_N4[other_p])
+        low_p2 = np.minimum(corners_p4[:, :2], other_p4[:, :2])
+        joined_p4 = np.concatenate([low_p2, np.maximum(corners_p4[:, 2:], other_p4[:, 2:]) - low_p2], axis=1)
         low_p2 = boxes_p4[:, :2] + shift_p2 * boxes_p4[:, 2:]
         moved_p4 = np.concatenate([low_p2, boxes_p4[:, 2:] * times_p2], axis=1)
-        other_p = truth.boxes_N4[_beside(truth, rows, draw)]
-        end_p2 = np.maximum(boxes_p4[:, :2] + boxes_p4[:, 2:], other_p[:, :2] + other_p[:, 2:])
-        low_p2 = np.minimum(boxes_p4[:, :2], other_p[:, :2])
-        moved_p4[how_p == 3] = np.concatenate([low_p2, end_p2 - low_p2], axis=1)[how_p == 3]
+        moved_p4[how_p == 3] = joined_p4[how_p == 3]
         return _within(moved_p4, size_p2)
 
     def stray() -> np.ndarray:
@@ -310,15 +322,16 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
     return Planted(replace(labels, category_N=name, boxes_N4=box), source, kind_p, like_p)
 
 
-def _beside(truth: GroundTruth, rows: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """Return another label of the image of each row, the next one in the order of the set; itself if it is alone."""
-    order = np.argsort(truth.image_N, kind="stable")
-    next_N = np.arange(len(truth.image_N))
-    next_N[order] = np.roll(order, -1)
-    before_N = np.empty_like(next_N)
-    before_N[next_N] = np.arange(len(next_N))
-    picked = np.where(truth.image_N[next_N[rows]] == truth.image_N[rows], next_N[rows], before_N[rows])
-    return np.where(truth.image_N[picked] == truth.image_N[rows], picked, rows)
+def _another_of_image(truth: GroundTruth, rows: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Return another label of the image of each row, any of them; the row itself if it is alone."""
+    order = stable_order(truth.image_N)
+    place_N = np.empty_like(order)
+    place_N[order] = np.arange(len(order))
+    sorted_N, image_p = truth.image_N[order], truth.image_N[rows]
+    first_p = np.searchsorted(sorted_N, image_p)
+    count_p = np.searchsorted(sorted_N, image_p, side="right") - first_p
+    steps_p = np.where(count_p > 1, draw.integers(1, np.maximum(count_p, 2)), 0)
+    return np.asarray(order[first_p + (place_N[rows] - first_p + steps_p) % count_p])
 
 
 def _within(boxes_p4: np.ndarray, size_p2: np.ndarray) -> np.ndarray:

@@ -33,6 +33,8 @@ from coord_eval.review.result import Review
 
 LEAST_AGREEMENT = 0.5
 """A model that finds a smaller share of the labels is doubted rather than the labels."""
+_SAME_BOX_IOU = 0.75
+"""IoU from which on an answer of another name says that the box is right."""
 LEAST_PROBABILITY = 0.05
 """Probability from which on a suspicion is a finding, unless the caller says otherwise."""
 
@@ -172,6 +174,8 @@ def _probabilities(
 def _possible_kinds(compared: Compared, evidence: LabelEvidence, with_likelihoods: bool) -> np.ndarray:
     """Return which kinds [N, K] something tells of each label: an answer of its name or of another, or a twin.
 
+    An answer of another name with nearly the same box tells of the name alone.
+
     Likelihoods tell of another name without an answer.
     """
     rival_N = (compared.rival_N >= 0) | with_likelihoods
@@ -180,7 +184,7 @@ def _possible_kinds(compared: Compared, evidence: LabelEvidence, with_likelihood
         "moved": compared.partner_N >= 0,
         "spurious": np.ones(len(rival_N), bool),
         "duplicate": evidence.twin_N >= 0,
-        "mixed": rival_N,
+        "mixed": (rival_N & (compared.rival_iou_N < _SAME_BOX_IOU)) | with_likelihoods,
     }
     return np.stack([possible[kind] for kind in LABEL_KINDS], axis=1)
 
