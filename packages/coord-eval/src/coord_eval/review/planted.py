@@ -37,8 +37,8 @@ _MOST_LABELS = 1000
 """Number of labels of which faults of every kind are made."""
 _LEAST_SHARE = 0.2
 """Least share of the planted faults above the suspicions that are compared."""
-_MOST_LOG_RATIO = 3.4
-"""Logarithm of the ratio, one of 30, beyond which faults are not told apart: their kinds are those that were planted, and
+_MOST_LOG_RATIO = 3.6
+"""Logarithm of the ratio, one of 37, beyond which faults are not told apart: their kinds are those that were planted, and
 the faults of the set, of which the other half has some, would seem less suspect than those that it has none of."""
 _MOST = 0.99
 _BEND = 8.0
@@ -174,7 +174,9 @@ class _Taught:
                 self._weights[half, kind] = weights_F
                 ratio_nK[~teaches_n, kind] = _ratio(set_nF[~teaches_n], weights_F)
                 ratio_pK[~teaches_p, kind] = _ratio(faults_pF[~teaches_p], weights_F)
-        score_n, score_p = (np.log(ratio[:, kinds].mean(axis=1) + 1e-9) for ratio in (ratio_nK, ratio_pK))
+        score_n, score_p = (
+            np.log(ratio[:, kinds].sum(axis=1) / max(len(kinds), 1) + 1e-9) for ratio in (ratio_nK, ratio_pK)
+        )
         wrong_n, rates = np.zeros(len(half_n)), []
         for half in (False, True):
             known_s, planted_s = score_n[half_n == half], score_p[half_p == half]
@@ -277,7 +279,7 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
     def moved() -> np.ndarray:
         """Return boxes shifted by 20 to 40 % of a side, or cut, stretched or scaled, or joined with another label's."""
         all_p, other_p = np.arange(count), _another_of_image(truth, rows, draw)
-        how_p, axis_p = draw.choice(4, count, p=(0.45, 0.35, 0.1, 0.1)), draw.integers(0, 2, count)
+        how_p, axis_p = draw.choice(4, count, p=(0.5, 0.4, 0.05, 0.05)), draw.integers(0, 2, count)
         how_p[(how_p == 3) & (other_p == rows)] = 0
         shift_p2, times_p2 = np.zeros((count, 2)), np.ones((count, 2))
         shift_p2[all_p, axis_p] = (how_p == 0) * draw.choice([-1.0, 1.0], count) * draw.uniform(0.2, 0.4, count)
@@ -301,7 +303,7 @@ def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:
         return _within(np.concatenate([place_p2, sides_p2], axis=1), size_p2)
 
     twins_p4 = _within(boxes_p4 + draw.normal(0, 0.05, boxes_p4.shape) * np.tile(boxes_p4[:, 2:], 2), size_p2)
-    anything_p = np.where(draw.random(count) < 0.25, name_p, names[draw.integers(0, len(names), count)])
+    anything_p = np.where(draw.random(count) < 0.1, name_p, names[draw.integers(0, len(names), count)])
     none_p = np.full(count, -1)
     moved_p4 = moved()
     made = {

@@ -174,9 +174,8 @@ def _probabilities(
 def _possible_kinds(compared: Compared, evidence: LabelEvidence, with_likelihoods: bool) -> np.ndarray:
     """Return which kinds [N, K] something tells of each label: an answer of its name or of another, or a twin.
 
-    An answer of another name with nearly the same box tells of the name alone.
-
-    Likelihoods tell of another name without an answer.
+    An answer of another name with nearly the same box tells of the name alone. Likelihoods tell of another name without
+    an answer.
     """
     rival_N = (compared.rival_N >= 0) | with_likelihoods
     possible = {
