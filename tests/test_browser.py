@@ -160,6 +160,38 @@ def test_gallery_filters_by_finding_kind_label_and_text_and_sorts(browser, pages
     assert counts == sorted(counts, reverse=True)
 
 
+def test_slider_sets_the_score_from_which_boxes_are_drawn(browser, pages, tmp_path):
+    """Two boxes of an image of three objects, at .9 and .2, and a false one at .5; the best threshold is .2."""
+    browser.open(pages["report"])
+    assert browser.run("document.querySelector('[name=threshold]')") is None  # all scores are equal
+    boxes = [[4, 4, 20, 20], [30, 4, 20, 20], [56, 4, 20, 20]]
+    truth = {
+        "images": [{"id": 1, "file_name": "1.png", "width": 80, "height": 60}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": n, "image_id": 1, "category_id": 1, "bbox": box} for n, box in enumerate(boxes, 1)],
+    }
+    answers = [(boxes[0], 0.9), ([4, 34, 20, 20], 0.5), (boxes[1], 0.2)]
+    rows = [{"image_id": 1, "category_id": 1, "bbox": box, "score": value} for box, value in answers]
+    browser.open(score(truth, rows).write_report(tmp_path, image_root=pages["report"].parents[1]))
+
+    def drawn():
+        rects = "[...document.querySelectorAll('.shot rect:not(.ground)')].filter(r => getComputedStyle(r).display"
+        fates = browser.run(f"{rects} != 'none').map(r => r.classList[0])")
+        return {fate: fates.count(fate) for fate in ("hit", "false", "truth", "missed")}
+
+    assert drawn() == {"hit": 2, "false": 1, "truth": 2, "missed": 1}
+    choose(browser, "threshold", "0.7")
+    assert drawn() == {"hit": 1, "false": 0, "truth": 1, "missed": 2}
+    assert browser.run("document.querySelector('[name=threshold]').parentNode.textContent").strip() == "score from 0.7"
+    browser.run("document.querySelector('.shot').focus()")
+    browser.press("Enter")  # what is enlarged shows the same
+    assert browser.run("[...document.querySelectorAll('dialog text')].filter(t => !t.closest('[hidden]')).length") == 3
+    browser.press("Escape")
+    browser.run("document.querySelector('form.tools').reset()")
+    browser.wait_for("document.querySelectorAll('.shot .hit[hidden]').length == 0")
+    assert drawn() == {"hit": 2, "false": 1, "truth": 2, "missed": 1}
+
+
 def test_gallery_obeys_the_keyboard(browser, pages):
     browser.open(pages["report"])
     order = names_shown(browser)

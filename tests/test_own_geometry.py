@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -200,7 +201,8 @@ def run(files, forked):
             "run.threads=1",
         ]
         words += small if words[1:2] == ["train"] else []
-        script = ROOT / words[0] if words[0].startswith("apps") else folder / words[0]
+        places = {"apps": ROOT, "coord-detect": Path(sys.executable).parent}
+        script = places.get(words[0].partition("/")[0], folder) / words[0]
         done = forked(script, *words[1:], cwd=folder, PYTHONPATH=str(folder))
         assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
     return folder

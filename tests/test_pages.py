@@ -59,11 +59,11 @@ def parse(app, words):
 
 
 @cache
-def help_of(script):
-    """Return a script's help text; it runs in this process, since importing torch takes longer than all else."""
+def help_of(script, *command):
+    """Return the help of a script or a command of it, in this process: importing torch takes longer than all else."""
     path, words = list(sys.path), sys.argv
     sys.path.insert(0, str((ROOT / script).parent))
-    sys.argv = [script, "--help"]
+    sys.argv = [script, *command, "--help"]
     try:
         with redirect_stdout(StringIO()) as printed, pytest.raises(SystemExit) as ended:
             runpy.run_path(str(ROOT / script), run_name="__main__")
@@ -76,12 +76,14 @@ def help_of(script):
 @pytest.mark.parametrize("words", COMMANDS, ids=[" ".join(words)[:90] for words in COMMANDS])
 def test_command_of_a_page_starts_as_written(words, monkeypatch):
     monkeypatch.chdir(ROOT)
-    if words[0] in ("apps/trainer", "apps/exporter", "coord-eval"):
+    if words[0] in ("apps/trainer", "apps/exporter", "coord-eval", "coord-detect"):
+        from coord_detect.cli.main import app as detection
         from coord_eval.cli import app as evaluation
         from coord_exporter.cli import app as exporter
         from coord_trainer.cli import app as trainer
 
-        parse({"apps/trainer": trainer, "apps/exporter": exporter, "coord-eval": evaluation}[words[0]], words[1:])
+        apps = {"apps/trainer": trainer, "apps/exporter": exporter}
+        parse((apps | {"coord-eval": evaluation, "coord-detect": detection})[words[0]], words[1:])
         if words[0] == "apps/trainer":
             from coord_trainer.config.reference import config_keys
             from coord_trainer.config.swift_arguments import argument_table
@@ -91,7 +93,10 @@ def test_command_of_a_page_starts_as_written(words, monkeypatch):
             assert settings <= taken | {key.name for key in config_keys()}
     elif words[0] == "python" and words[1] not in WRITTEN:
         options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
-        assert options <= set(re.findall(r"--[\w-]+", help_of(words[1])))
+        text = help_of(words[1])
+        if words[2:] and words[2].isidentifier() and f"│ {words[2]} " in text:
+            text = help_of(*words[1:3])
+        assert options <= set(re.findall(r"--[\w-]+", text))
     else:
         assert words[0] in ("python", "pytest", "mkdocs"), words
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,61 @@ def required_by(projects: list[dict[str, Any]], members: list[tuple[str, str]]) 
     return [name for name in found if not name.startswith("coord-")]
 
 
+def variables(place: Path) -> dict[str, str]:
+    """Return the variables for programs of an environment below a folder: those here without what names another one."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT")}
+    # Bytecode is compiled once for all trials: torch alone takes ten seconds.
+    return kept | {"PYTHONPYCACHEPREFIX": str(place.parent / "bytecode"), "OMP_NUM_THREADS": "1"}
+
+
+def new_environment(place: Path, python: str, versions: str) -> tuple[Callable[..., None], Path]:
+    """Make an environment below a folder.
+
+    Args:
+        place: the folder
+        python: the version of Python
+        versions: of what is installed: `lowest`, `newest`, or `locked` (of the lock, if it is for this Python)
+
+    Returns:
+        a function that installs requirements, and the environment's Python.
+
+    Raises:
+        CalledProcessError: if uv fails; its output has been printed
+    """
+    executable = place / "venv" / "bin" / "python"
+    resolution = ["--resolution", "lowest-direct"] if versions == "lowest" else []
+    if versions == "locked" and python == running_python():
+        resolution = ["--constraint", str(ROOT / "requirements.lock")]
+
+    def uv(*words: object) -> None:
+        subprocess.run(["uv", *map(str, words)], cwd=place, env=variables(place), check=True)
+
+    def install(*what: object) -> None:
+        uv("pip", "install", "--quiet", "--no-config", "--python", executable, *resolution, *what)
+
+    uv("venv", "--quiet", "--no-project", "--python", python, place / "venv")
+    return install, executable
+
+
+def named(
+    projects: list[dict[str, Any]], members: list[tuple[str, str]], wheels: dict[str, Path], versions: str
+) -> list[str]:
+    """Return what uv is to install: the wheels of members and, of the lowest versions, what these require."""
+    direct = required_by(projects, members) if versions == "lowest" else []
+    return direct + [f"{name}{extra} @ {wheels[name].as_uri()}" for name, extra in members]
+
+
+def build_wheels(dist: Path) -> dict[str, Path]:
+    """Build a wheel of each member into a folder; returns those of the folder by the name of the member."""
+    subprocess.run(["uv", "build", "--quiet", "--all-packages", "--wheel", "--out-dir", dist], cwd=ROOT, check=True)
+    return wheels_in(dist)
+
+
+def wheels_in(folder: Path) -> dict[str, Path]:
+    """Return the wheels of a folder by the name of their package."""
+    return {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in folder.glob("*.whl")}
+
+
 def try_member(
     folder: Path,
     projects: dict[Path, dict[str, Any]],
@@ -79,24 +135,15 @@ def try_member(
         CalledProcessError: if a step fails; its output has been printed
     """
     project = projects[folder]
-    python, module = place / "venv" / "bin" / "python", project["name"].replace("-", "_")
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT")}
-    # Bytecode is compiled once for all trials: torch alone takes ten seconds.
-    environment |= {"PYTHONPYCACHEPREFIX": str(place.parent / "bytecode"), "OMP_NUM_THREADS": "1"}
+    module = project["name"].replace("-", "_")
+    environment = variables(place)
 
     def run(*words: object) -> None:
         subprocess.run([str(word) for word in words], cwd=place, env=environment, check=True)
 
-    def install(*what: object) -> None:
-        resolution = ["--resolution", "lowest-direct"] if options.lowest else []
-        if not (options.lowest or options.newest) and options.python == running_python():
-            resolution = ["--constraint", ROOT / "requirements.lock"]
-        run("uv", "pip", "install", "--quiet", "--no-config", "--python", python, *resolution, *what)
-
-    run("uv", "venv", "--quiet", "--no-project", "--python", options.python, place / "venv")
-    members = installed_by(folder / "README.md")
-    lowest = required_by(list(projects.values()), members) if options.lowest else []
-    install(*lowest, *(f"{name}{extra} @ {wheels[name].as_uri()}" for name, extra in members))
+    versions = "lowest" if options.lowest else "newest" if options.newest else "locked"
+    install, python = new_environment(place, options.python, versions)
+    install(*named(list(projects.values()), installed_by(folder / "README.md"), wheels, versions))
     run("uv", "pip", "check", "--quiet", "--python", python)
     extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
     optional = {re.split(r"[^\w-]", name)[0].replace("-", "_") for name in extras}
@@ -175,10 +222,8 @@ def main() -> int:
         return 0
     failed = 0
     with tempfile.TemporaryDirectory(prefix="alone-") as scratch:
-        dist = Path(scratch) / "dist"
-        subprocess.run(["uv", "build", "--quiet", "--all-packages", "--wheel", "--out-dir", dist], cwd=ROOT, check=True)
-        found = [*dist.glob("*.whl"), *(options.wheels.resolve().glob("*.whl") if options.wheels else ())]
-        wheels = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in found}
+        wheels = build_wheels(Path(scratch) / "dist")
+        wheels |= wheels_in(options.wheels.resolve()) if options.wheels else {}
         for folder, project in projects.items():
             if project["name"] not in wanted:
                 continue

@@ -122,6 +122,42 @@ def _scalabel(written: Written) -> None:
     assert written.boxes("scalabel_coco") == TRUTH
 
 
+def _groups(written: Written) -> None:
+    objects = written.document("labelme_groups", "a.json")["shapes"]
+    assert [row["group_id"] for row in objects[:3]] == [1, 1, 1] and objects[3]["label"] == "__ignore__"
+    converted = json.loads((written.root / "labelme_objects.json").read_text())
+    assert written.boxes("labelme_groups")["a.jpg"] == sorted(map(tuple, converted))
+    assert ("dog", 15, 65, 30, 78) in written.boxes("labelme_groups")["a.jpg"]  # of four turned corners
+
+
+def _pixels_inside(written: Written) -> None:
+    assert written.document("labelme_json", "a.json")["imageData"]
+    for images in (written.rules().images, None):
+        found = read_source(written.path("labelme_json"), **{**dict(written.rules()), "images": images})
+        assert len(found.annotations.instances) == len(TRUTH) and not found.annotations.problems
+    assert written.boxes("labelme_json") == TRUTH
+
+
+def _failed(written: Written) -> None:
+    found = read_by(written.path("megadetector_json"), written.rules()).annotations
+    assert ["image access failure" in problem.message for problem in found.problems] == [True]
+    of_class = {image: [("animal", *box) for _, *box in boxes] for image, boxes in TRUTH.items()}
+    assert written.boxes("megadetector_json") == of_class
+
+
+def _kitti(written: Written) -> None:
+    line = written.path("datumaro_kitti", "train", "label_2", "a.txt").read_text().splitlines()[0]
+    assert len(line.split()) == 16 and not written.path("datumaro_kitti", "train", "label_2", "c.txt").exists()
+    assert written.boxes("datumaro_kitti") == TRUTH
+
+
+def _phrases(written: Written) -> None:
+    phrases = [row["phrase"] for row in written.document("mmdet_grounding", "a.jsonl")["grounding"]["regions"]]
+    assert phrases == [["cat", "dog"], "dog"]
+    boxes = sorted([("cat dog", 10, 20, 40, 60), ("dog", 70, 60, 100, 80), ("dog", 0, 0, 20, 30)])
+    assert written.boxes("mmdet_grounding", "a.jsonl") == {"a.jpg": boxes}
+
+
 def _polygons(written: Written) -> None:
     text = written.path("datumaro_polygons", "obj_train_data", "a.txt").read_text()
     assert len(text.splitlines()) == 1  # of a polygon and a box
@@ -266,6 +302,27 @@ ROWS = (
         "`as_coco` of a mask with a hole: a crowd region (`iscrowd` 1)",
         "no target; `inspect` has the finding `crowds`",
         _hole,
+    ),
+    Row(
+        "labelme",
+        "shapes with one label and `group_id`, which its own converter makes one object, and `__ignore__`, which it "
+        "leaves out; its masks have the pixel at the last corner, so that labelme2coco.py writes boxes a pixel wider",
+        "read so, up to the corners of the shapes",
+        _groups,
+    ),
+    Row("labelme", "`imageData`: the pixels in the file", "read, without the image too", _pixels_inside),
+    Row("megadetector", "`failure` in place of detections", "a problem of that image; the others are read", _failed),
+    Row(
+        "mmdet",
+        "`goldg2odvg`: a list of the parts of a phrase, a list of boxes of a phrase",
+        "a phrase of its parts; an object for each box",
+        _phrases,
+    ),
+    Row(
+        "datumaro",
+        "`kitti_detection`: a score as sixteenth number; no file for an image without objects",
+        "read",
+        _kitti,
     ),
     Row("supervision", "`mask_to_xyxy`: a pixel short on the right and below", "no file is written", _mask_box),
     Row(

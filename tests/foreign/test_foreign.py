@@ -1,6 +1,7 @@
 """Tools of others, as they are: each reads our exports, and what each writes of one small truth is read here."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from environment import make  # noqa: E402
+from environment import make, versions  # noqa: E402
 from seen import ROWS, SIZE, TRUTH, Written, table  # noqa: E402
 
 from coord_eval.labelling import EXPORTS  # noqa: E402
@@ -149,13 +150,28 @@ def test_what_a_tool_writes_is_as_the_table_says(written, row):
 
 AS_GIVEN = [
     *("supervision_coco", "supervision_yolo", "datumaro_yolo", "labelformat_coco", "labelformat_voc"),
-    *("globox_coco", "globox_yolo", "sahi_coco", "labelstudio_yolo"),
+    *(
+        "globox_coco",
+        "globox_yolo",
+        "sahi_coco",
+        "labelstudio_yolo",
+        "datumaro_dota",
+        "labelformat_kitti",
+        "scalabel_json",
+    ),
 ]
 
 
-@pytest.mark.parametrize("name", AS_GIVEN)
+@pytest.mark.parametrize("name", [*AS_GIVEN, "mmdet_detection/a.jsonl"])
 def test_what_a_tool_writes_is_read_as_it_was_given(written, name):
     assert written.boxes(name) == TRUTH
+
+
+def test_writers_of_the_table_of_tools_are_run():
+    from coord_data.formats.tools import READ
+
+    named = {word for tool in READ for word in re.findall(r"[a-z]+ [\d.]+", tool.writers)}
+    assert named <= {f"{name} {version}" for name, version in versions().items()}
 
 
 def test_page_shows_the_table():

@@ -95,3 +95,32 @@ def test_missing_ray_is_told_with_its_extra_before_anything_is_loaded(images, tm
     with pytest.raises(InputError, match="--workers is for --engine ray"):
         answered(tmp_path / "out", images, workers=2)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("ray")
+def test_interrupted_command_continues_with_what_it_has(images, tmp_path):
+    """Ctrl-C goes to the whole process group, as from a terminal; the images are on this machine."""
+    command = [sys.executable, "-m", "coord_detect", "predict", first_run(), images, "--no-draw", "--device", "cpu"]
+    command = [*map(str, command), "--batch-size", "2", "--out"]
+    on_two = [*command, str(tmp_path / "ray"), "--engine", "ray", "--workers", "2", "--gpu-share", "0"]
+    file = tmp_path / "ray" / "predictions.jsonl"
+    before = set(workers_of_ray())
+    with subprocess.Popen(on_two, stderr=subprocess.PIPE, text=True, start_new_session=True) as stopped:
+        while not (file.is_file() and b'"objects"' in file.read_bytes()):
+            assert stopped.poll() is None, stopped.stderr.read()
+            time.sleep(0.01)
+        os.killpg(stopped.pid, signal.SIGINT)
+        told = stopped.communicate(timeout=120)[1]
+    kept = file.read_bytes().splitlines(keepends=True)
+    assert stopped.returncode == 130 and "Traceback" not in told and 0 < len(kept) < 25, told
+    until = time.monotonic() + 60
+    while set(workers_of_ray()) - before:
+        assert time.monotonic() < until, "workers outlive the command that was interrupted"
+        time.sleep(0.1)
+    done = subprocess.run(on_two, capture_output=True, text=True, check=False)
+    subprocess.run([*command, str(tmp_path / "local")], check=True, capture_output=True)
+    whole = (tmp_path / "local" / "predictions.jsonl").read_bytes()
+    assert done.returncode == 0 and file.read_bytes() == whole, done.stderr
+    assert set(kept) <= set(whole.splitlines(keepends=True))
+    answers = sum(b'"objects"' in line for line in kept)
+    assert f"({24 - answers} now)" in done.stdout, done.stdout

@@ -25,6 +25,8 @@ import numpy as np
 UNUSED = {
     "pylabel": "ipywidgets jupyter_bbox_widget IPython",
     "labelimg": "PyQt5",
+    "labelme": "imgviz loguru onnxruntime tifffile",
+    "megadetector": "clipboard humanfriendly jsonpickle pytest send2trash torch torchvision",
     "scalabel": "boto3 botocore motmetrics nanoid plyfile skimage toml",
     "dtlpy": "aiohttp bson dictdiffer diskcache filelock fuzzyfinder inquirer pathspec redis requests_toolbelt "
     "tabulate validators webvtt",
@@ -133,6 +135,29 @@ def datumaro_voc(root: Path, out: Path) -> None:
 
 def datumaro_labelme(root: Path, out: Path) -> None:
     datumaro_set(root).export(str(out), "label_me", save_media=True)
+
+
+def datumaro_kitti(root: Path, out: Path) -> None:
+    datumaro_set(root).export(str(out), "kitti_detection", save_media=True)
+
+
+def datumaro_dota(root: Path, out: Path) -> None:
+    from datumaro import Dataset, DatasetItem, Image
+    from datumaro.components.annotation import RotatedBbox
+
+    items = [
+        DatasetItem(
+            Path(name).stem,
+            subset="train",
+            media=Image.from_file(str(root / "images" / name)),
+            annotations=[
+                RotatedBbox((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, 0, label=("cat", "dog").index(label))
+                for label, x1, y1, x2, y2 in boxes
+            ],
+        )
+        for name, boxes in each_image(root)
+    ]
+    Dataset.from_iterable(items, categories=["cat", "dog"]).export(str(out), "dota", save_media=True)
 
 
 def datumaro_polygons(root: Path, out: Path) -> None:
@@ -501,21 +526,125 @@ def supervisely_yolo(root: Path, out: Path) -> None:
     save_yolo_config(meta, str(out))
 
 
-def scalabel_coco(root: Path, out: Path) -> None:
-    from scalabel.label.to_coco import scalabel2coco_detection
-    from scalabel.label.typing import Box2D, Category, Config, Frame, ImageSize, Label
+def scalabel_frames(root: Path):
+    from scalabel.label.typing import Box2D, Frame, Label
 
     none = dict.fromkeys(("box3d", "poly2d", "rle", "graph"))
-    frames = []
     for name, boxes in each_image(root):
         labels = [
             Label(id=str(n), category=label, box2d=Box2D(x1=x1, y1=y1, x2=x2, y2=y2), **none)
             for n, (label, x1, y1, x2, y2) in enumerate(boxes)
         ]
-        frames.append(Frame(name=name, url=None, labels=labels))
+        yield Frame(name=name, url=None, labels=labels)
+
+
+def scalabel_coco(root: Path, out: Path) -> None:
+    from scalabel.label.to_coco import scalabel2coco_detection
+    from scalabel.label.typing import Category, Config, ImageSize
+
     categories = [Category(name=name, subcategories=None, color=None) for name in ("cat", "dog")]
     config = Config.model_construct(imageSize=ImageSize(width=SIZE[0], height=SIZE[1]), categories=categories)
-    (out / "a.json").write_text(json.dumps(scalabel2coco_detection(frames, config)))
+    (out / "a.json").write_text(json.dumps(scalabel2coco_detection(list(scalabel_frames(root)), config)))
+
+
+def scalabel_json(root: Path, out: Path) -> None:
+    from scalabel.label.io import save
+    from scalabel.label.typing import Dataset
+
+    save(str(out / "a.json"), Dataset(frames=list(scalabel_frames(root)), groups=None, config=None))
+
+
+def labelformat_kitti(root: Path, out: Path) -> None:
+    from labelformat.formats import KittiObjectDetectionOutput
+
+    KittiObjectDetectionOutput(out / "labels").save(labelformat_reader(root))
+
+
+def megadetector_json(root: Path, out: Path) -> None:
+    from megadetector.detection.run_detector_batch import write_results_to_file
+
+    results = [
+        {
+            "file": name,
+            "detections": [
+                {"category": "1", "conf": 0.9, "bbox": [x1 / 100, y1 / 80, (x2 - x1) / 100, (y2 - y1) / 80]}
+                for _, x1, y1, x2, y2 in boxes
+            ],
+        }
+        for name, boxes in each_image(root)
+    ]
+    write_results_to_file([*results, {"file": "d.jpg", "failure": "image access failure"}], str(out / "a.json"))
+
+
+def mmdet_tool(name: str, *words: str) -> None:
+    """Run a converter that MMDetection's wheel has beside its package, which need not be imported."""
+    import subprocess
+    from importlib.metadata import distribution
+
+    script = distribution("mmdet").locate_file(f"mmdet/.mim/tools/dataset_converters/{name}.py")
+    subprocess.run([sys.executable, str(script), *words], check=True, capture_output=True)
+
+
+def mmdet_detection(root: Path, out: Path) -> None:
+    (out / "truth.json").write_bytes((root / "truth.json").read_bytes())
+    mmdet_tool("coco2odvg", str(out / "truth.json"), "--output", str(out / "a.jsonl"), "--dataset", "coco")
+
+
+def mmdet_grounding(root: Path, out: Path) -> None:
+    """A phrase of two parts, and one with two boxes."""
+    caption = "a cat asleep by a dog"
+    rows = [([[2, 5], [18, 21]], [10, 20, 30, 40]), ([[18, 21]], [70, 60, 30, 20]), ([[18, 21]], [0, 0, 20, 30])]
+    annotations = [
+        {"id": n, "image_id": 1, "bbox": box, "area": 600, "iscrowd": 0, "category_id": 1, "tokens_positive": spans}
+        for n, (spans, box) in enumerate(rows)
+    ]
+    image = {"id": 1, "file_name": "a.jpg", "caption": caption, "width": SIZE[0], "height": SIZE[1]}
+    document = {"images": [image], "annotations": annotations, "categories": [{"id": 1, "name": "object"}]}
+    (out / "mdetr.json").write_text(json.dumps(document))
+    mmdet_tool("goldg2odvg", str(out / "mdetr.json"), "--out-ann", str(out / "a.jsonl"))
+
+
+def labelme_shape(label: str, points: list[tuple[float, float]], kind: str = "rectangle", group: int | None = None):
+    rows = [list(map(float, point)) for point in points]
+    return {"label": label, "points": rows, "group_id": group, "shape_type": kind, "flags": {}, "mask": None}
+
+
+def labelme_files(root: Path, out: Path, shapes: dict[str, list]) -> None:
+    from labelme import LabelFile
+
+    for name, own in shapes.items():
+        picture = {"image_height": SIZE[1], "image_width": SIZE[0], "image_data": (root / "images" / name).read_bytes()}
+        LabelFile().save(str(out / Path(name).with_suffix(".json")), shapes=own, image_path=name, **picture)
+
+
+def labelme_json(root: Path, out: Path) -> None:
+    truth = each_image(root)
+    labelme_files(root, out, {n: [labelme_shape(r[0], [r[1:3], r[3:]]) for r in boxes] for n, boxes in truth})
+
+
+def labelme_groups(root: Path, out: Path) -> None:
+    """Objects of several parts, and shapes of all kinds that have a box, with what the converter makes of them."""
+    from labelme import LabelFile, utils
+
+    shapes = [
+        labelme_shape("cat", [(10, 20), (30, 60)], group=1),
+        labelme_shape("cat", [(40, 30), (35, 40)], group=1),
+        labelme_shape("dog", [(70, 60), (99, 79)], group=1),
+        labelme_shape("__ignore__", [(0, 0), (5, 5)]),
+        labelme_shape("cat", [(80, 5), (95, 5), (90, 15)], "polygon"),
+        labelme_shape("dog", [(50, 20), (50, 26)], "circle"),
+        labelme_shape("dog", [(20, 65), (30, 70), (25, 78), (15, 73)], "oriented_rectangle"),
+    ]
+    labelme_files(root, out, {"a.jpg": shapes})
+    classes = {"__ignore__": -1, "_background_": 0, "cat": 1, "dog": 2}
+    labels, parts = utils.shapes_to_label((SIZE[1], SIZE[0]), LabelFile(str(out / "a.json")).shapes, classes)
+    found = []
+    for number in range(1, parts.max() + 1):
+        rows, columns = np.nonzero((parts == number) & (labels > 0))
+        if len(rows):
+            corners = columns.min(), rows.min(), columns.max(), rows.max()
+            found.append([list(classes)[labels[rows[0], columns[0]] + 1], *map(int, corners)])
+    (root / "labelme_objects.json").write_text(json.dumps(found))
 
 
 def cocotoyolo_yolo(root: Path, out: Path) -> None:
@@ -537,7 +666,15 @@ def kwcoco_coco(root: Path, out: Path) -> None:
 
 
 _HELPERS = {"supervision_set", "datumaro_set", "globox_set", "pylabel_set", "darwin_files", "labelformat_reader"}
-_HELPERS |= {"each_image", "labelimg_shapes", "supervisely_annotations"}
+_HELPERS |= {
+    "mmdet_tool",
+    "scalabel_frames",
+    "labelme_shape",
+    "labelme_files",
+    "each_image",
+    "labelimg_shapes",
+    "supervisely_annotations",
+}
 
 
 def writers() -> dict[str, Callable[[Path, Path], None]]:

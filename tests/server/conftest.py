@@ -29,7 +29,7 @@ def vllm_environment(pytestconfig):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, vllm_environment):
+def trained(tmp_path_factory):
     """A run of the first run's model, long enough that its answers are boxes."""
     if ready := os.environ.get("COORDEXP_SERVED_MODEL"):
         return Path(ready)

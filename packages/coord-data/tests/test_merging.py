@@ -39,7 +39,10 @@ def whole(tmp_path_factory):
     for n in range(18):
         source = {7: 2, 15: 2, 11: 4}.get(n, n)  # 7 and 15 are 2 again, 11 is 4 in another size
         name = f"{n:02}.png"
-        picture(source, (96, 72) if n == 11 else (64, 48)).save(folder / name)
+        image = picture(source, (96, 72) if n == 11 else (64, 48))
+        if n in (0, 1, 9, 13):  # what decoding changes is counted
+            image.putalpha(254 - n)
+        image.save(folder / name)
         objects = [{"desc": ("cat", "dog")[n % 2], "bbox": [0.1, 0.1, 0.5 + n / 100, 0.9]}]
         if n % 5 == 0:
             objects.append({"desc": "cat", "bbox": [0.2, 0.2, 0.6, 0.6], "iscrowd": True})
@@ -48,6 +51,11 @@ def whole(tmp_path_factory):
         rows.append({"image": name, "image_id": n, "objects": objects})
     rows.insert(6, {**rows[5], "image_id": 50, "query": "the left one"})
     return folder, rows
+
+
+def facts_of(folder):
+    """Return one of the summaries in a folder, which agree in what they say of the sources."""
+    return json.loads(next(folder.glob("*.summary.json")).read_text())
 
 
 def prepared(folder, rows, out, **options):
@@ -71,6 +79,7 @@ def test_merged_parts_of_any_partition_are_the_whole(whole, tmp_path, choice, se
     merge_prepared([*parts[2:], tmp_path / "half"], tmp_path / "merged", **options)
     at_once = prepared(folder, rows, tmp_path / "once", **options)
     assert written(tmp_path / "merged") == written(at_once)
+    assert 4 in facts_of(at_once)["notes"].values()
     merge_prepared(parts, tmp_path / "flat", **options)
     for path in (tmp_path / "merged").iterdir():
         assert path.read_bytes() == (tmp_path / "flat" / path.name).read_bytes()
@@ -89,6 +98,16 @@ def test_ids_that_parts_share_are_left_out_of_all(whole, tmp_path):
     assert len(lines) == 7
     assert lines == sorted(lines)
     assert not any("image_id" in json.loads(line) for line in lines)
+
+
+def test_all_that_parts_tell_is_told_of_the_whole(whole, tmp_path):
+    folder, rows = whole
+    again = [{**row, "image_id": 60 + n} for n, row in enumerate(rows)]  # a second record of an image
+    pieces = {"a": [again[0], *rows[:2]], "b": rows[2:4], "c": [again[4], *rows[4:6]]}
+    parts = [prepared(folder, piece, tmp_path / name, as_part=True) for name, piece in pieces.items()]
+    merge_prepared(parts, tmp_path / "merged")
+    told = [{*facts_of(part)["told"]} for part in parts]
+    assert told[0] - told[2] and told[2] - told[0] and set.union(*told) == {*facts_of(tmp_path / "merged")["told"]}
 
 
 def test_what_cannot_be_merged_is_refused(whole, tmp_path):

@@ -259,6 +259,93 @@ def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many,
     assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
+OTHER_RULES = {
+    "images": "elsewhere",
+    "on_bad_box": "drop_box",
+    "allow_outside": True,
+    "classes": ("cat",),
+    "geometry": "polygon",
+    "read_as": "xyxy,percent",
+    "max_side_ratio": None,
+}
+"""For each rule that decides which records are kept another value than its default."""
+
+WITHOUT_EFFECT_ON_RECORDS = {
+    "strict": "raises an error, or changes nothing",
+    "fields": "names columns of Parquet files and members of tars, which are not kept",
+    "format": "the format that was found is in the key",
+}
+"""The other rules, with the reason why the records that are kept do not depend on them."""
+
+
+def test_every_rule_that_decides_which_records_are_kept_changes_their_digest(tmp_path, many, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for folder in (tmp_path, tmp_path / "elsewhere"):
+        folder.mkdir(exist_ok=True)
+        for n in range(2):
+            Image.new("RGB", (40, 20)).save(folder / f"{n}.png")
+            os.utime(folder / f"{n}.png", (1, 1))
+    lines = [json.dumps({"image": f"{n}.png", "objects": [BOX]}) + "\n" for n in range(2)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    assert {*OTHER_RULES, *WITHOUT_EFFECT_ON_RECORDS} == {*ReadingRules.model_fields}
+    digests = {"none": load_annotated(tmp_path / "a.jsonl").digest}
+    for name, value in OTHER_RULES.items():
+        rules = ReadingRules(**{name: tmp_path / value if name == "images" else value})
+        assert getattr(rules, name) != getattr(ReadingRules(), name)
+        digests[name] = load_annotated(tmp_path / "a.jsonl", rules).digest
+    assert len({*digests.values()}) == len(digests), digests
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_limit_is_in_the_digest_of_a_set(path, monkeypatch, large):
+    """Of what is kept, and of answers that go on: the first images of a set are another set."""
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1 if large else 5000)
+    whole = load_annotated(path)
+    digests = [whole.first(count).digest for count in (1, 2, len(whole) - 1, len(whole), None)]
+    assert digests[-2:] == [whole.digest] * 2 and len({*digests}) == 4
+
+
+def test_last_byte_of_a_large_file_and_of_an_image_is_in_the_digest(tmp_path, monkeypatch):
+    """Files are hashed a MiB at a time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    Image.new("RGB", (40, 20)).save(tmp_path / "0.png")
+    image = (tmp_path / "0.png").read_bytes()
+    lines = json.dumps({"image": "0.png", "objects": [BOX]}) + " " * (1 << 20)
+    digests = {}
+    for large in (False, True):
+        monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 0 if large else 5000)
+        for last, of_image in (("\n", b"a"), (" ", b"a"), ("\n", b"b")):
+            (tmp_path / "a.jsonl").write_text(lines + last)
+            (tmp_path / "0.png").write_bytes(image + b" " * (1 << 20 if not large else 1) + of_image)
+            os.utime(tmp_path / "0.png", (1, 1))
+            digests[large, last, of_image] = load_annotated(tmp_path / "a.jsonl").digest
+    assert digests[False, "\n", b"a"] != digests[False, "\n", b"b"]
+    assert digests[True, "\n", b"a"] != digests[True, " ", b"a"]
+
+
+@pytest.mark.parametrize("fact", ["size", "time", "gone"])
+def test_every_fact_of_an_image_alone_makes_what_is_kept_stale(path, many, caplog, fact):
+    """The last image is checked as the first."""
+    caplog.set_level("INFO")
+    for name in ("0.png", "7.png"):
+        before = load_annotated(path).digest
+        caplog.clear()
+        change_alone(path.parent / name, fact)
+        assert load_annotated(path).digest != before and "checked before" not in caplog.text
+
+
+def change_alone(path, fact):
+    """Change one fact of a file."""
+    status = path.stat()
+    if fact == "gone":
+        path.unlink()
+    elif fact == "size":
+        path.write_bytes(path.read_bytes() + b" ")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    else:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
 @pytest.mark.slow
 def test_interrupted_check_of_headers_is_continued_by_the_same_command(tmp_path, monkeypatch):
     Image.new("RGB", (40, 20)).save(tmp_path / "0.png")

@@ -15,3 +15,20 @@ def sources(tmp_path):
     from coord_detect.detection.image_sources import find_sources
 
     return find_sources([str(make_images(tmp_path / "photos", a=(40, 20), b=(40, 20), c=(8, 8), d=(41, 20)))])
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Call the command line in process, in an empty folder: exit code, stderr, stdout."""
+    from coord_detect.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr("sys.argv", ["coord-detect", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        told = capsys.readouterr()
+        return stopped.value.code, told.err, told.out
+
+    return call

@@ -61,6 +61,7 @@ def texts() -> dict[str, list[str]]:
     }
     written["paligemma"] = [" ; ".join(["<loc0100><loc0200><loc0300><loc0400> person"] * OBJECTS)] * ANSWERS
     written["florence2"] = ["person<loc_100><loc_200><loc_300><loc_400>" * OBJECTS] * ANSWERS
+    written["internvl"] = ["<ref>person</ref><box>[[100, 200, 300, 400]]</box>" * OBJECTS] * ANSWERS
     lists = "\n".join(f"{i + 1}. traffic light: [100, 200, 300, 400]" for i in range(OBJECTS))
     written["lists"] = [lists] * ANSWERS
     written["lists of one line"] = ["person[0.120,0.240,0.560,0.680]; " * OBJECTS] * ANSWERS

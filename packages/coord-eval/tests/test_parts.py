@@ -72,6 +72,33 @@ def test_text_answers_in_parts(count):
     assert any(f"1 of {len(truth['images'])} images are without an answer" in note for note in merged.notes)
 
 
+OBJECT = '{"bbox_2d": [10, 10, 500, 500], "label": "%s"}'
+ANSWERS = [
+    {"image": "1.jpg", "text": "[" + OBJECT % "cat" + ', {"bbox_2d": [1, 2], "label": "cat"}]'},
+    {"image_id": 2, "text": "<obj_start>cat<|coord_9|><|coord_9|><|coord_70|><|coord_70|><obj_end><obj_start>cat<|co"},
+    {"image_id": 3, "text": "[" + OBJECT % "bird" + "," + OBJECT % "Dog" + "]"},
+    {"image": "4.jpg", "text": "<obj_start>cow<|coord_700|><|coord_9|><|coord_9|><|coord_700|><obj_end>"},
+    {"image_id": 5, "text": "[]", "finish_reason": "error"},
+    {"image_id": 6, "text": "I see nothing of the kind.", "finish_reason": "length"},
+    {"image_id": 98, "text": "[" + OBJECT % "cat" + "]"},
+    {"image": "no.jpg", "text": "[" + OBJECT % "cat" + "]"},
+]
+"""Answers of which each adds to other counts: drops, repairs, formats, labels, failures, images by name and unknown."""
+
+
+def test_every_count_of_parts_is_their_sum_whatever_each_part_has_of_it():
+    truth = coco((1, 1, [5, 5, 40, 40]), (3, 2, [5, 5, 40, 40]), names=("cat", "dog"), images=range(1, 8))
+    settings = {"scale": 1000, "score_source": "constant", "fuse": "nms:0.6", "diagnose": False}
+    whole = score(truth, ANSWERS, **settings)
+    assert len(whole.format["dropped"]) > 1 and len(whole.unknown_labels) == 2 and whole.join.unknown == 2
+    for parts in ([ANSWERS[k::2] for k in (0, 1)], [ANSWERS[3:], ANSWERS[:3]], [[answer] for answer in ANSWERS[:6]]):
+        scored = [score(truth, part, **settings) for part in parts]
+        wanted = whole if sum(map(len, parts)) == len(ANSWERS) else score(truth, ANSWERS[:6], **settings)
+        assert without_order(merge(scored)) == without_order(wanted)
+        told = " ".join(merge(scored).notes)
+        assert all(note in told for part in scored for note in part.notes if "without an answer" not in note)
+
+
 def test_parts_that_do_not_fit_are_refused():
     truth = coco(images=(1, 2))
     box = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "score": 0.5}

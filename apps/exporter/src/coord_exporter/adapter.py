@@ -7,7 +7,7 @@ import re
 import struct
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
@@ -77,6 +77,7 @@ def _token_lists(value: Any) -> Any:
 
 
 _Rank = Annotated[StrictInt, Field(ge=1)]
+_Value = TypeVar("_Value", int, float)
 _Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]
 _Pattern = Annotated[str, AfterValidator(_compiled)]
 _TokenLists = Annotated[dict[str, tuple[StrictInt, ...]], BeforeValidator(_token_lists)]
@@ -161,12 +162,12 @@ class Adapter:
         return folder_name(self.folder)
 
     @property
-    def card(self) -> dict:
+    def card(self) -> dict[str, Any]:
         """Content of coordexp.json beside the weights, empty without such a file."""
         path = self.folder / CARD_FILE
         return read_object(path) if path.is_file() else {}
 
-    def sources(self) -> dict:
+    def sources(self) -> dict[str, Any]:
         """Return the adapter's name and digests, for the record of an export."""
         files = {path.name: sha256_of(path) for path in (self.file.path, self.config.path)}
         return {"name": self.name, "weights": weights_digest(self.folder)} | files
@@ -278,7 +279,7 @@ def _is_named(module: str, names: str | tuple[str, ...]) -> bool:
     return any(f".{module}".endswith(f".{name}") for name in names)
 
 
-def _by_pattern(patterns: dict, module: str, default: Any) -> Any:
+def _by_pattern(patterns: dict[str, _Value], module: str, default: _Value) -> _Value:
     """Return the value of the first pattern that matches the end of the module's name at a dot, as in PEFT."""
     for pattern, value in patterns.items():
         if re.match(rf"(.*\.)?({pattern})$", module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from coord_adapter import weights_digest
 from coord_adapter.format import offset_part
@@ -29,7 +30,7 @@ def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: P
         **dict.fromkeys(("modules_to_save", "trainable_token_indices", "exclude_modules", "layers_to_transform")),
     }
 
-    def name_base(stage: Path) -> dict:
+    def name_base(stage: Path) -> dict[str, Any]:
         if (card := adapter.card).get("base") is not None:
             write_json(stage / CARD_FILE, card | {"base": weights_digest(base_name)})
         return {}
@@ -49,7 +50,13 @@ def lora_modules(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
 
 
 def write_adapter(
-    opened: Adapter, recipes: list[Recipe], config: dict, out: Path, kind: str, force: bool, verify: Callable
+    opened: Adapter,
+    recipes: list[Recipe],
+    config: dict[str, Any],
+    out: Path,
+    kind: str,
+    force: bool,
+    verify: Callable[..., Any],
 ) -> None:
     """Write an adapter folder from recipes, which appears when it is complete and verified.
 

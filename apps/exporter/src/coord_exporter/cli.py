@@ -24,6 +24,7 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 app = typer.Typer(
     cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
     epilog=_EXIT_CODES,
     pretty_exceptions_enable=False,
@@ -63,6 +64,13 @@ _ShardSize = Annotated[
         metavar="SIZE",
         help="Split the weights into files of at most this size, such as 5GB or 500MB. By default the files of BASE "
         "are kept.",
+    ),
+]
+_Form = Annotated[
+    int | None,
+    typer.Option(
+        help="Write configuration, tokenizer and processor files as transformers 4 did (--form 4), for programs that "
+        "read no others. By default the form of BASE is kept."
     ),
 ]
 _Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
@@ -105,6 +113,7 @@ def merge_command(
             "folder, for servers that hold several adapters.",
         ),
     ] = None,
+    form: _Form = None,
     quiet: _Quiet = False,
 ) -> None:
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
@@ -122,6 +131,7 @@ def merge_command(
         quiet=quiet,
         dtype=dtype,
         keep_lora=keep_lora,
+        form=form,
     )
     _warn(report.warnings)
     if figures := report.verification:
@@ -153,6 +163,7 @@ def expand_command(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The seed of the new rows' noise.")] = 0,
     force: _Force = False,
     max_shard_size: _ShardSize = None,
+    form: _Form = None,
     quiet: _Quiet = False,
 ) -> None:
     """Add the coordinate tokens to tokenizer, configuration and weights."""
@@ -166,6 +177,7 @@ def expand_command(
         force=force,
         max_shard_size=parse_size(max_shard_size),
         quiet=quiet,
+        form=form,
     )
     _warn(report.warnings)
     typer.echo(report.summary())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coord_adapter.format import GUARD_NAME, MODULE_NAME, SavedOffsets, offset_part, offset_tensors
 from coord_codec.files import InputError
@@ -45,7 +45,9 @@ class ConvertReport:
     warnings: tuple[str, ...]
 
 
-def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify: bool = True) -> ConvertReport:
+def to_peft(
+    base: Path | str, adapter: Path | str, out: Path, *, force: bool = False, verify: bool = True
+) -> ConvertReport:
     """Write an adapter's coordinate offsets as PEFT's `trainable_token_indices`, which peft loads without this project.
 
     Args:
@@ -75,14 +77,16 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
     steps = offset_steps(checkpoint, opened, tables)
     for name in names:
         weight = checkpoint.tensors[name]
-        rows = _read_rows_of(weight, offsets.ids) + read_float(steps[name].table)
+        table = steps[name].table
+        assert isinstance(table, TensorInfo)
+        rows = _read_rows_of(weight, offsets.ids) + read_float(table)
         recipes.append(made_of(_ROWS.format(name.removesuffix(".weight")), rows.to(torch_dtype(weight.dtype)), weight))
     config = read_object(opened.config.path)
     listed = {name: list(ids) for name, ids in opened.config.trainable_token_indices.items()}
     config["trainable_token_indices"] = listed | {name.split(".")[-2]: list(offsets.ids) for name in names}
     config["modules_to_save"] = [name for name in opened.config.modules_to_save if name != MODULE_NAME] or None
 
-    def check(stage: Path) -> dict:
+    def check(stage: Path) -> dict[str, Any]:
         from coord_exporter.verify.tensors import verify_rows
 
         return verify_rows(checkpoint, opened, open_adapter(stage)) if verify else {}
@@ -91,7 +95,7 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
     return ConvertReport(Path(out), len(offsets.ids), len(names), tuple(warnings))
 
 
-def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> ConvertReport:
+def from_peft(base: Path | str, adapter: Path | str, out: Path, *, force: bool = False) -> ConvertReport:
     """Write PEFT's `trainable_token_indices` of embedding and head as coordinate offsets, to continue training.
 
     Args:
@@ -141,7 +145,9 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
     return ConvertReport(Path(out), len(ids), 1 if head is None else 2, tuple(warnings))
 
 
-def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredCheckpoint, Tables, Adapter, list[str]]:
+def _open(
+    base: Path | str, adapter: Path | str, out: Path, force: bool
+) -> tuple[StoredCheckpoint, Tables, Adapter, list[str]]:
     base = find_folder(base)
     adapter, chosen = find_adapter(adapter)
     check_out(Path(out), (base, adapter), force)

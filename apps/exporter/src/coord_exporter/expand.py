@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from coord_exporter.checkpoint.folder import Export, find_companions, write_expo
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, read_rows
 from coord_exporter.checkpoint.staging import ExportError, check_out
+from coord_exporter.form4 import check_form, in_form
 from coord_exporter.inputs import find_folder
 from coord_exporter.steps import RowsStep
 from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_vocabulary, with_one_tie
@@ -94,6 +97,7 @@ def expand_vocab(
     force: bool = False,
     max_shard_size: int | None = None,
     quiet: bool = False,
+    form: int | None = None,
 ) -> ExpandReport:
     """Add the wildcard, the coordinate tokens and optionally the "obj" markers to a checkpoint.
 
@@ -109,6 +113,7 @@ def expand_vocab(
         force: whether to replace an existing folder that an export wrote
         max_shard_size: bytes of tensors per file; None keeps the base's files
         quiet: whether to show no progress
+        form: 4 writes the small files as transformers 4 did; None keeps the base's
 
     Raises:
         InputError: if the base cannot be expanded; nothing was written
@@ -118,6 +123,7 @@ def expand_vocab(
     out = Path(out)
     if init not in INITS:
         raise InputError(f"--init: expected one of {', '.join(INITS)}, found {init!r}")
+    check_form(form)
     check_out(out, (base,), force)
     checkpoint = open_checkpoint(base)
     tables = find_tables(checkpoint)
@@ -144,7 +150,7 @@ def expand_vocab(
         extend_tokenizer(base, new),
     )
     write_export(
-        export,
+        in_form(export, form),
         out,
         force=force,
         max_shard_size=max_shard_size,
@@ -196,7 +202,7 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
     return NewTokens(vocabulary, missing, first)
 
 
-def extend_tokenizer(folder: Path, new: NewTokens) -> dict[str, dict]:
+def extend_tokenizer(folder: Path, new: NewTokens) -> dict[str, dict[str, Any]]:
     """Return the tokenizer files with the new tokens, by file name; empty if there is nothing to add.
 
     They are added as ordinary tokens, so that decoding with skip_special_tokens keeps the coordinates of an answer.
@@ -241,10 +247,12 @@ class _Encoder:
         self._tokenizer = tokenizer
 
     def get_vocab(self) -> dict[str, int]:
-        return self._tokenizer.get_vocab(with_added_tokens=True)
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return vocabulary
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
 
 
 def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
@@ -303,12 +311,12 @@ def _moments(table: TensorInfo, trained: int) -> tuple[torch.Tensor, torch.Tenso
         for lo in range(0, trained, _CHUNK_ROWS):
             yield read_rows(table, lo, min(lo + _CHUNK_ROWS, trained)).double()
 
-    mean = sum(chunk.sum(0) for chunk in chunks()) / trained
-    variance = sum(((chunk - mean) ** 2).sum(0) for chunk in chunks()) / trained
+    mean = reduce(add, (chunk.sum(0) for chunk in chunks())) / trained
+    variance = reduce(add, (((chunk - mean) ** 2).sum(0) for chunk in chunks())) / trained
     return mean.float(), variance.sqrt().float()
 
 
-def _with_vocab_size(config: dict, rows: int) -> dict:
+def _with_vocab_size(config: dict[str, Any], rows: int) -> dict[str, Any]:
     changed = dict(config)
     if "vocab_size" in config:
         changed["vocab_size"] = rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
@@ -11,6 +12,7 @@ from coord_exporter.adapter_folder import lora_modules, write_lora
 from coord_exporter.checkpoint.folder import Export, find_companions, history_of, write_export
 from coord_exporter.checkpoint.read import CARD_FILE, StoredCheckpoint, open_checkpoint
 from coord_exporter.checkpoint.staging import check_out
+from coord_exporter.form4 import check_form, in_form
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.model_card import BASE_CARD, write_card
 from coord_exporter.plan import MergePlan, plan_merge
@@ -41,7 +43,7 @@ class MergeReport:
     tensors: int
     untied: bool
     warnings: tuple[str, ...]
-    verification: dict | None
+    verification: dict[str, Any] | None
 
 
 def merge(
@@ -55,6 +57,7 @@ def merge(
     quiet: bool = False,
     dtype: str | None = None,
     keep_lora: str | Path | None = None,
+    form: int | None = None,
 ) -> MergeReport:
     """Merge a PEFT adapter (LoRA, DoRA, saved modules, coordinate offsets) into a plain checkpoint.
 
@@ -70,6 +73,7 @@ def merge(
         dtype: "bfloat16", "float16" or "float32" for all weights; None keeps the base's dtypes
         keep_lora: a second folder to create, with the LoRA of all layers but embedding and head as a plain adapter of
             `out`, into which then only the rest is merged; nothing is verified
+        form: 4 writes the small files as transformers 4 did; None keeps the base's
 
     Raises:
         InputError: if an exact merge of the inputs is not possible; nothing was written
@@ -81,6 +85,7 @@ def merge(
     adapter_folder, chosen = find_adapter(adapter)
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"--dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
+    check_form(form)
     check_out(out, (base_folder, adapter_folder), force)
     warnings = [chosen] if chosen else []
     if keep_lora is not None:
@@ -107,20 +112,28 @@ def merge(
         companions[BASE_CARD] = base_card
     config, config_notes = _config_of_out(checkpoint, plan, dtype)
     warnings += [*prompting_notes, *config_notes, *_unserved_heads(config)]
-    entry = {"kind": "merge" if keep_lora is None else "rows", "adapter": source, "fingerprint": fingerprint}
+    entry: dict[str, Any] = {
+        "kind": "merge" if keep_lora is None else "rows",
+        "adapter": source,
+        "fingerprint": fingerprint,
+    }
     entry |= {"tied": plan.tied, "changed_tensors": len(plan.changed)}
-    facts = {"fingerprint": fingerprint, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
+    facts: dict[str, object] = {
+        "fingerprint": fingerprint,
+        "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}",
+    }
     card = write_card(checkpoint, str(base), opened, facts)
+    export = in_form(Export(checkpoint, plan.recipes, config, companions, entry, rewritten, card), form)
 
     # The output, which appears when it is complete and verified.
-    def check(stage: Path) -> dict:
+    def check(stage: Path) -> dict[str, Any]:
         figures, notes = _verify(checkpoint, opened, stage)
         warnings.extend(notes)
         return figures
 
     small = checkpoint.nbytes <= _VERIFIED_BYTES
     verification = write_export(
-        Export(checkpoint, plan.recipes, config, companions, entry, rewritten, card),
+        export,
         out,
         force=force,
         max_shard_size=max_shard_size,
@@ -132,7 +145,7 @@ def merge(
     return MergeReport(out, len(plan.changed), len(plan.recipes), plan.untied, tuple(warnings), verification)
 
 
-def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
+def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict[str, Any]:
     """Return the adapter's name and digests for the record; an `InputError` if it is merged already."""
     sources, name = adapter.sources(), adapter.file.path.name
     for entry in history_of(base.folder):
@@ -141,7 +154,7 @@ def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
     return sources
 
 
-def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -> tuple[dict, list[str]]:
+def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -> tuple[dict[str, Any], list[str]]:
     """Return the content of config.json, and notes on what changed in it."""
     config, notes = with_one_tie(base, plan.was_tied)
     if plan.untied:
@@ -150,7 +163,7 @@ def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -
     return (config if dtype is None else set_dtype(config, dtype)), notes
 
 
-def _unserved_heads(config: dict) -> list[str]:
+def _unserved_heads(config: dict[str, Any]) -> list[str]:
     """Return a note if vLLM's CPU attention does not take the size of the attention heads."""
     text = config.get("text_config", config)
     hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
@@ -161,7 +174,7 @@ def _unserved_heads(config: dict) -> list[str]:
     return [f"attention heads of {size}: vLLM on a CPU takes {sizes}, and stops at its first request with others"]
 
 
-def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict, list[str]]:
+def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict[str, Any], list[str]]:
     """Compare a finished folder with PEFT's merge; return the figures for the record, and notes."""
     from coord_exporter.verify.tensors import verify_tensors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -44,7 +45,7 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
     return text + _calibrations(_object(adapter.card.get("calibrations")))
 
 
-def _scores(evaluation: dict, settings: dict) -> str:
+def _scores(evaluation: dict[str, Any], settings: dict[str, Any]) -> str:
     """Return the section of the scores, with the images they were taken on; empty where COCO's are not there."""
     if not (coco := _object(evaluation.get("coco"))):
         return ""
@@ -63,7 +64,7 @@ def _scores(evaluation: dict, settings: dict) -> str:
     return f"\n## Scores of the run's own evaluation\n\nOn {images}.\n\n| metric | value |\n|---|---|\n{rows}\n"
 
 
-def _calibrations(calibrations: dict) -> str:
+def _calibrations(calibrations: dict[str, Any]) -> str:
     """Return the section of the calibrations in coordexp.json; empty if there are none."""
     rows = []
     for key, value in calibrations.items():
@@ -80,12 +81,12 @@ def _calibrations(calibrations: dict) -> str:
     return text + head + "\n".join(rows) + "\n"
 
 
-def _object(value: object) -> dict:
+def _object(value: object) -> dict[str, Any]:
     """Return a value that is a dictionary; empty for any other, as in the files of other programs."""
     return value if isinstance(value, dict) else {}
 
 
-def _object_in(path: Path) -> dict:
+def _object_in(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; empty if there is no file or no object in it."""
     try:
         return _object(read_json(path))
@@ -93,7 +94,7 @@ def _object_in(path: Path) -> dict:
         return {}
 
 
-def _metadata_of(card: Path) -> dict:
+def _metadata_of(card: Path) -> dict[str, Any]:
     """Return the YAML metadata of a model card; empty if there is no card or it cannot be parsed."""
     if not card.is_file():
         return {}
@@ -101,7 +102,7 @@ def _metadata_of(card: Path) -> dict:
     return _mapping(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
 
 
-def _mapping(text: str) -> dict:
+def _mapping(text: str) -> dict[str, Any]:
     """Return a YAML mapping; empty where the text is none."""
     try:
         return _object(yaml.safe_load(text))

@@ -6,6 +6,7 @@ All shapes are checked here, so that an adapter that does not fit is refused bef
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from coord_adapter.format import problem_with_ids
 from coord_codec.files import InputError
@@ -148,7 +149,9 @@ def _with_todays_names(base: StoredCheckpoint, adapter: Adapter) -> Adapter:
         module, dot, leaf = name.rpartition(".")
         return renamed.get(name) or f"{renamed.get(module, module)}{dot}{leaf}"
 
-    parts = {part: {name_of(name): value for name, value in getattr(adapter, part).items()} for part in _NAMED}
+    parts: dict[str, Any] = {
+        part: {name_of(name): value for name, value in getattr(adapter, part).items()} for part in _NAMED
+    }
     return replace(adapter, **parts)
 
 

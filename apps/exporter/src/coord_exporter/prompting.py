@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from coord_codec import CoordGrid
 from coord_codec.files import InputError
@@ -13,7 +14,7 @@ _FORMAT = 1
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
-def bring_card(adapter: Adapter, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
+def bring_card(adapter: Adapter, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Copy the adapter's card to OUT, instead of the base's, which predates the adapter's training.
 
     Image processors of OUT get the pixel limits of training, so that images are resized as in training.
@@ -35,7 +36,7 @@ def bring_card(adapter: Adapter, companions: dict[str, Path]) -> tuple[list[str]
     return [f"{folder}: no {CARD_FILE}; the base's is left out, it does not describe the adapter's training"], {}
 
 
-def _check(path: Path, card: dict) -> None:
+def _check(path: Path, card: dict[str, Any]) -> None:
     grid, supported = card.get("grid"), CoordGrid()
     if card and card.get("format") != _FORMAT:
         raise InputError(f"{path}: format: expected {_FORMAT}, found {card.get('format')!r}; update coord-exporter")
@@ -46,10 +47,10 @@ def _check(path: Path, card: dict) -> None:
         )
 
 
-def _with_pixels(trained: object, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
+def _with_pixels(trained: Any, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Return a note about each image processor with other pixel limits than training, and its corrected content."""
     notes: list[str] = []
-    rewritten: dict[str, dict] = {}
+    rewritten: dict[str, dict[str, Any]] = {}
     for name in _PROCESSORS if isinstance(trained, dict) else ():
         if name not in companions:
             continue

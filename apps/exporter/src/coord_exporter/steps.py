@@ -74,8 +74,9 @@ def same_changes(one: Sequence[Step], other: Sequence[Step]) -> bool:
 
 
 def _same_change(one: Step, other: Step) -> bool:
-    both = isinstance(one, LoraStep) and isinstance(other, LoraStep)
-    if not both or one.transposed == other.transposed or one.magnitude or other.magnitude:
+    if not (isinstance(one, LoraStep) and isinstance(other, LoraStep)):
+        return one == other
+    if one.transposed == other.transposed or one.magnitude or other.magnitude:
         return one == other
     pairs = ((one.a, other.b), (one.b, other.a))
     if one.scale != other.scale or any(mine.shape != theirs.shape[::-1] for mine, theirs in pairs):

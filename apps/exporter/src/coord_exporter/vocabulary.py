@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from coord_adapter import weights_digest
 from coord_codec import MARKERS, CoordVocab, coord_tokens
@@ -66,7 +67,7 @@ class Vocabulary:
         coords = self.coord_vocab()
         if coords is None:
             return set()
-        spellings: list = [None]
+        spellings: list[Any] = [None]
         for tokens in (family.tokens for family in MARKERS.values()):
             spellings.append(tokens)
             if all(token in self.ids for token in tokens):
@@ -195,14 +196,14 @@ def _asked_names(base: StoredCheckpoint) -> tuple[str, str]:
     return embed, head
 
 
-def _stated_tie(config: dict) -> bool | None:
+def _stated_tie(config: dict[str, Any]) -> bool | None:
     """Return whether a configuration ties embedding and head; None if that depends on the family's rule."""
     values = set(_places(config).values())
     one = config.get("model_type") in STATED and len(values) == 1
     return values.pop() if one else None
 
 
-def _places(config: dict) -> dict[str, bool | None]:
+def _places(config: dict[str, Any]) -> dict[str, bool | None]:
     """Return the values of `tie_word_embeddings` by the places where a configuration can state one."""
     parts = {"at the top": config, "in text_config": config.get("text_config")}
     places = {place: part.get("tie_word_embeddings") for place, part in parts.items() if isinstance(part, dict)}
@@ -212,12 +213,12 @@ def _places(config: dict) -> dict[str, bool | None]:
     return places
 
 
-def _values(config: dict) -> str:
+def _values(config: dict[str, Any]) -> str:
     words = {None: "absent", True: "true", False: "false"}
     return " and ".join(f"{words[value]} {place}" for place, value in _places(config).items())
 
 
-def with_one_tie(base: StoredCheckpoint, tied: bool) -> tuple[dict, list[str]]:
+def with_one_tie(base: StoredCheckpoint, tied: bool) -> tuple[dict[str, Any], list[str]]:
     """Return the configuration with one value of `tie_word_embeddings`, and a note where the base contradicts it.
 
     Which of two values holds, and what none means, differs between families and between programs: OUT states the one
@@ -236,7 +237,7 @@ def with_one_tie(base: StoredCheckpoint, tied: bool) -> tuple[dict, list[str]]:
     return changed, [note]
 
 
-def set_tied(config: dict, tied: bool) -> dict:
+def set_tied(config: dict[str, Any], tied: bool) -> dict[str, Any]:
     """Return the configuration with `tie_word_embeddings` set at the top and in `text_config`."""
     changed = config | {"tie_word_embeddings": tied}
     if isinstance(config.get("text_config"), dict):
@@ -244,7 +245,7 @@ def set_tied(config: dict, tied: bool) -> dict:
     return changed
 
 
-def set_dtype(config: dict, dtype: str) -> dict:
+def set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Return the configuration with the dtype replaced wherever it is stated, and set at the top."""
     changed = {key: set_dtype(value, dtype) if isinstance(value, dict) else value for key, value in config.items()}
     stated = {key: dtype for key in ("dtype", "torch_dtype") if key in config}

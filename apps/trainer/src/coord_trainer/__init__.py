@@ -39,5 +39,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("coord-trainer")
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from coord_codec.other_words import missing_name
+
+        raise missing_name(__name__, name, __all__)
     return getattr(import_module(_MODULES.get(name, "coord_detect")), name)

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,7 @@ def open_run_folder(path: Path) -> Path | None:
     moved = None
     try:
         if path.exists() and (not path.is_dir() or not holds_nothing(path)):
-            number = 1
-            while (moved := path.with_name(f"{path.name}.{number}")).exists():
-                number += 1
+            moved = next(free for number in count(1) if not (free := path.with_name(f"{path.name}.{number}")).exists())
             path.rename(moved)
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

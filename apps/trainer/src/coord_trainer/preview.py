@@ -76,9 +76,8 @@ def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
         mixture = Mixture.of_one(shapes, config.data)
         return mixture, mixture
     mixture = load_training(config)
-    annotated = [source for source in mixture.sources if source.images is not None]
-    longest = max(annotated, key=lambda source: source.images.target_counts.max(initial=0))
-    images = longest.images
+    annotated = [(source, source.images) for source in mixture.sources if source.images is not None]
+    longest, images = max(annotated, key=lambda each: each[1].target_counts.max(initial=0))
     problems = counted(len(images.problems), "problem")
     say(f"train: {counted(len(images), 'image')}, digest {images.digest}; {problems}")
     if len(mixture.sources) > 1:

@@ -93,8 +93,8 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
                 run.open_folder(data.facts())
             data = data.without_evidence()
         digests = {f"{name} data": facts["digest"] for name, facts in data.facts().items()}
-        settings = sha256(config.model_dump_json().encode()).hexdigest()[:16]
-        refuse_differences({"configuration": settings, **digests})
+        digest = sha256(config.model_dump_json().encode()).hexdigest()[:16]
+        refuse_differences({"configuration": digest, **digests})
         run.begin(data.facts())
 
         # Base: the checkpoint that training starts from, which the first rank builds if there is none.

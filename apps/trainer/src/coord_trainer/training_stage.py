@@ -16,6 +16,7 @@ from coord_detect.model.checkpoints import best_by_ap, is_finished, newest_compl
 from coord_detect.model.prompt import refuse_placeholders
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.data.conversations import Conversations
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
@@ -132,8 +133,8 @@ def train_model(
 
 
 def _has_ended(config: RunConfig, checkpoint: Path) -> bool:
-    limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
-    return is_finished(checkpoint, *limits, config.evaluation.ap_patience)
+    steps, epochs = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
+    return is_finished(checkpoint, steps, epochs, config.evaluation.ap_patience)
 
 
 def _answer_schedule(
@@ -154,14 +155,15 @@ def _answer_schedule(
 def report_length(config: RunConfig, opened: OpenRun, source: MixtureSource) -> None:
     """Print which samples `training.max_length` truncates; raises an `InputError` if they may not be truncated."""
     limit = opened.longest_sample
-    if source.images is not None:
+    content = source.content
+    if not isinstance(content, Conversations):
         lengths = replace(opened, config=config.model_copy(update={"data": source.data})).measure()
-        writer = target_writer(config, opened, source.data, source.images)
-        pairs = longer_than(limit, lengths, source.images.instances, writer.longest)
+        writer = target_writer(config, opened, source.data, content)
+        pairs = longer_than(limit, lengths, content.instances, writer.longest)
         long = [(f"image {instance.image}", length) for instance, length in pairs]
     else:
-        long = source.content.longer_than(limit, opened.measure().image, opened.length)
-    if line := report_long_samples(long, len(source.content), limit, opened.truncation):
+        long = content.longer_than(limit, opened.measure().image, opened.length)
+    if line := report_long_samples(long, len(content), limit, opened.truncation):
         say(f"  {line}")
 
 

@@ -11,6 +11,7 @@ from coord_detect.answers.resumable_file import begin
 from coord_detect.model.checkpoint import LoadedCheckpoint
 from coord_trainer.answers.decodings import depends_on
 from coord_trainer.config.run_config import load_run_config
+from coord_trainer.config.sections import DataSection
 
 WORDS = {
     "model.dtype=bfloat16": "dtype",
@@ -29,6 +30,18 @@ WORDS = {
     "data.max_pixels=8192": "answers",
 }
 """Settings, and the part of the record that each changes."""
+
+IN_THE_DIGEST = "the digest of the images has what it decides"
+OF_TRAINING = "it decides what is trained on, and the weights follow"
+NOT_IN_THE_RECORD = {
+    **dict.fromkeys(("annotations", "images", "heldout_annotations", "heldout_images", "shapes"), IN_THE_DIGEST),
+    **dict.fromkeys(("format", "fields", "read_as", "classes", "on_bad_box", "max_side_ratio"), IN_THE_DIGEST),
+    **dict.fromkeys(("allow_outside", "limit"), IN_THE_DIGEST),
+    **dict.fromkeys(("sources", "queries", "negatives", "augment", "packing", "order"), OF_TRAINING),
+    "class_prompt": "only views ask for classes, whose part of the record has it",
+    "strict": "raises an error, or changes nothing",
+}
+"""The other settings of `data`, with the reason why answers need no record of them."""
 
 
 def recorded(folder, *words, digest="d", limit=64, system=None, weights=b"w"):
@@ -71,3 +84,9 @@ def test_every_part_of_the_record_alone_makes_other_answers(tmp_path):
         assert not begin(path, {**record, part: "changed"}).latest(), part
     covered = {*WORDS.values(), "weights", "max_new_tokens", "system"}
     assert covered == set(record)
+
+
+def test_every_setting_of_data_is_in_the_record_or_need_not_be():
+    of_data = {word.partition("=")[0].removeprefix("data.") for word in WORDS if word.startswith("data.")}
+    assert not of_data & {*NOT_IN_THE_RECORD}
+    assert of_data | {*NOT_IN_THE_RECORD} == {*DataSection.model_fields}

@@ -13,9 +13,18 @@ from tiny_run import TINY
 from coord_codec import InputError
 from coord_detect.model.checkpoints import mark_complete
 from coord_detect.settings.decoding import Decoding
+from coord_detect.settings.load import flat_settings
 from coord_trainer.comparison import run as comparison
-from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs, read_seeds
+from coord_trainer.comparison.plan import (
+    default_base,
+    differing_settings,
+    plan_groups,
+    plan_runs,
+    read_seeds,
+    result_settings,
+)
 from coord_trainer.comparison.run import why_not_kept
+from coord_trainer.config.sections import DataSection
 
 ROOT = Path(__file__).parents[4]
 PHASE1 = ROOT / "configs" / "phase1"
@@ -65,6 +74,21 @@ def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path)
     assert why_not_kept(same, DIGESTS) is None
     (run.folder / "config.yaml").write_text("nonsense: 1")
     assert "cannot be read" in why_not_kept(run, DIGESTS)
+
+
+def test_every_setting_is_one_of_the_results_or_stated_not_to_be(tmp_path):
+    (run, _) = plan(tmp_path)
+    known = result_settings(run.config)
+    others = {name for name in flat_settings(run.config.model_dump(mode="json")) if name not in known}
+    assert others == {
+        "run.dir",
+        "run.threads",
+        "run.resume",
+        "run.profile",
+        "evaluation.overlays",
+        "evaluation.decoding",
+    }
+    assert {name.split(".")[1] for name in known if name.startswith("data.")} == {*DataSection.model_fields}
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,58 @@ def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys,
         assert again.part.path == train.part.path and again.part.text == train.part.text
 
 
+RULES = {
+    "format": "coco",
+    "fields": "image=photo",
+    "allow_outside": True,
+    "read_as": "yxyx,pixels",
+    "max_side_ratio": 3.0,
+}
+"""For each rule of reading that inspection follows a value of `data` other than the default."""
+
+NOT_OF_INSPECTION = {
+    "classes": "the findings are of all classes, as `say_classes` says",
+    "on_bad_box": "a refused object does not affect its image",
+    "geometry": "the findings are of boxes",
+    "strict": "acts on the findings",
+}
+
+
+def test_every_rule_of_reading_acts_in_the_inspection(clean, tmp_path):
+    from coord_data.reading.rules import ReadingRules
+    from coord_trainer.inspection import report
+
+    assert {*RULES, *NOT_OF_INSPECTION, "images"} == {*ReadingRules.model_fields}
+    config = _config(clean.subset(range(2)).write(tmp_path))
+    for heldout, name in ((False, "images"), (True, "heldout_images")):
+        of_data = {**RULES, name: Path("photos")}
+        changed = config.model_copy(update={"data": config.data.model_copy(update=of_data)})
+        rules = report._rules(changed, heldout=heldout)
+        for rule, value in {**RULES, "images": Path("photos")}.items():
+            assert getattr(rules, rule) == value != ReadingRules.model_fields[rule].default, rule
+
+
+@pytest.mark.parametrize("read", ["from the set", "again", "a part of a large file"])
+def test_reading_that_a_finding_names_acts_where_it_is_printed(clean, tmp_path, monkeypatch, read):
+    from coord_data.reading.image_set import load_annotated
+    from coord_trainer.inspection import report
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    if read.startswith("a part"):
+        monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
+        monkeypatch.setattr("coord_data.stream.coco.PART", 40)
+    source = COCO["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
+
+    def told(*words):
+        config = _config(source, *words)
+        train = _set("a") if read == "again" else load_annotated(source.annotations, config.data)
+        return report.check_before_training(config, train, None)
+
+    (finding,) = told()
+    assert finding.severity == "error" and finding.read_as
+    assert told(f"data.read_as={finding.read_as}") == []
+
+
 def test_training_is_told_of_faults_and_strict_stops(clean, tmp_path, capsys):
     from coord_codec import RunError
     from coord_trainer.inspection import report

@@ -36,8 +36,36 @@ def test_model_that_is_newer_than_transformers_is_told_with_both(tiny_model, tmp
         "transformers_version": "7.1",
     }
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=r"has no 'qwen9_vl', and it was saved by 7\.1; install a newer one"):
+    with pytest.raises(InputError, match=r"has no 'qwen9_vl' \(it was saved by 7\.1\); install a newer"):
         open_checkpoint(folder, tiny_config())
+
+
+NORM = "model.language_model.norm.weight"
+OTHER_WEIGHTS = {
+    "missing": (lambda w: {NORM: None}, rf"1 weight of Qwen3VL\w+ of transformers \S+ is missing \({NORM}\)"),
+    "shape": (lambda w: {NORM: w[NORM][1:].clone()}, rf"is of another shape \({NORM} \[31\], expected \[32\]\)"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_WEIGHTS)
+def test_weights_of_another_architecture_are_refused(tiny_model, tmp_path, case, capfd):
+    """As of a newer transformers, or of a file that lacks some: transformers would draw random ones in their place."""
+    changes, told = OTHER_WEIGHTS[case]
+    folder = shutil.copytree(tiny_model, tmp_path / "base")
+    weights = load_file(folder / "model.safetensors")
+    weights = {name: tensor for name, tensor in (weights | changes(weights)).items() if tensor is not None}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=told):
+        open_checkpoint(folder, tiny_config())
+    assert "LOAD REPORT" not in capfd.readouterr().err
+
+
+def test_weights_without_a_place_are_told(tiny_model, tmp_path, capsys):
+    folder = shutil.copytree(tiny_model, tmp_path / "base")
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"model.more": weights[NORM].clone()}, folder / "model.safetensors", {"format": "pt"})
+    open_checkpoint(folder, tiny_config())
+    assert "does not have, left out: model.more" in capsys.readouterr().out
 
 
 @pytest.fixture

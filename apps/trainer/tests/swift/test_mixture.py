@@ -1,9 +1,12 @@
 """Sources mixed in one run: conversations through swift's own template."""
 
+import json
+
 import pytest
 import torch
 from mixed_sources import TALK, write_sources
 
+from coord_data import load_annotated
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import load_conversations
@@ -65,6 +68,22 @@ def test_all_answers_of_a_conversation_are_learnt_and_nothing_else(opened_run, t
         )
         assert len(sample.get("image_grid_thw", ())) == len(record.get("images", ()))
         assert opened_run[1].length(talk.mixture.sources[0].content.raw(index)) == len(sample["input_ids"])
+
+
+@pytest.mark.parametrize("mark", ["think", "thinking"])
+def test_a_thought_is_learnt_as_text_and_its_boxes_are_no_objects(opened_run, tmp_path, mark):
+    write_sources(tmp_path)
+    thought = f'<{mark}>Maybe [{{"bbox_2d": [1, 2, 30, 40], "label": "dog"}}]?</{mark}>'
+    answer = thought + '\n\n[{"bbox_2d": [100, 200, 300, 400], "label": "cat"}]'
+    turns = [{"role": "user", "content": "<image>Find all."}, {"role": "assistant", "content": answer}]
+    path = tmp_path / "thought.jsonl"
+    path.write_text(json.dumps({"messages": turns, "images": ["big/0.png"]}) + "\n")
+    (instance,) = load_annotated(path).instances
+    assert [item.desc for item in instance.objects] == ["cat"]
+    found = load_conversations(path, None, "thought", strict=True, allow_outside=False)
+    (sample,) = Samples(Mixture.of_one(found, DataSection()), opened_run[1].encode, [None], None)
+    learnt = opened_run[1].processor.tokenizer.decode([label for label in sample["labels"] if label != -100])
+    assert learnt.split("<|im_end|>")[0].strip() == answer and answer in "".join(found.texts)
 
 
 @pytest.mark.parametrize("packing", [False, True])

@@ -58,5 +58,7 @@ ABOUT = {
 
 SHORT = "boxes of a file whose areas are those of boxes a pixel larger (Supervisely): read a pixel wider and higher"
 WIDE = "boxes of a file of scalabel, which adds a pixel to each side: read without it"
+CHOOSES = "--read-as from-"
+"""What notes on the origin of boxes have, which a user's choice makes untrue."""
 SCALABEL = "scalabel_id"
 """Field of the annotations that scalabel writes."""

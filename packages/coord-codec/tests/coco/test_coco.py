@@ -193,6 +193,29 @@ def test_boxes_are_clipped_by_a_pixel_and_counted(coco):
     assert rows_of(found.table)[0].bbox_xywh == (-1, 0.5, 202, 100.4)
 
 
+REFUSED = {
+    "outside of its image": {"bbox": [150, 10, 90, 20], "area": 9e4, "segmentation": [[1, 1, 9, 1, 9, 9]]},
+    "outside of its image, turned": {"bbox": [150, 10, 90, 20], "attributes": {"rotation": 30}},
+    "no crowd flag, turned": {"bbox": [50, 30, 40, 40], "attributes": {"rotation": 30}, "iscrowd": 2},
+    "no area, too large": {"bbox": [10, 10, 0.01, 0.01], "area": 9e4},
+    "clipped, a mask": {"bbox": [-1, 10, 90, 20], "segmentation": {"counts": "0", "size": [200, 100]}},
+    "an outline outside": {"bbox": [9, 9, 90, 20], "segmentation": [[9, 9, 400, 9, 400, 29], [1, 1, 2, 2, 1, 2]]},
+    "too small an outline": {"bbox": [-0.5, 9, 90, 20], "segmentation": [[0, 9, 0.01, 9, 0.01, 9.01, 0, 9]]},
+}
+"""Annotations that are refused where polygons are wanted, and that would be counted for something else too."""
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_refused_object_is_in_no_other_count(coco, refused):
+    row = {"id": 7, "image_id": coco["images"][0]["id"], "category_id": 3, **REFUSED[refused]}
+    options = {"on_bad_box": "drop_box", "geometry": "polygon"}
+    for others in ([], coco["annotations"]):
+        wanted = read_annotations({**coco, "annotations": others}, **options)
+        found = read_annotations({**coco, "annotations": [*others, row]}, **options)
+        assert len(found.problems) == len(wanted.problems) + 1 and found.notes == wanted.notes
+        assert not found.table.has(BoxFlag.CLIPPED).any()
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

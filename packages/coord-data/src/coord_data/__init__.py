@@ -65,7 +65,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from coord_codec.other_words import missing_name
+
+        raise missing_name(__name__, name, __all__)
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
 

@@ -78,6 +78,19 @@ def test_a_name_holds_for_all_boxes_behind_it(tmp_path):
     }
 
 
+@pytest.mark.parametrize(("box", "name"), [("<box>{}</box>", "<ref>{}</ref>"), ("<|box_start|>{}<|box_end|>", None)])
+def test_a_name_behind_its_box_holds_for_that_box(tmp_path, box, name):
+    one, two, three = (box.format(f"({n},{n}),({n + 100},{n + 100})") for n in (0, 200, 400))
+    cat, dog = ((name or "<|object_ref_start|>{}<|object_ref_end|>").format(label) for label in ("cat", "dog"))
+    turns = [
+        {"role": "user", "content": "<image>Not as <ref>horse</ref><box>(1,1),(9,9)</box>"},
+        {"role": "assistant", "content": f"<think>{two}{cat}</think>At {one} a {cat}, at {two}{three} each a {dog}."},
+    ]
+    found = read(tmp_path, {"images": ["a.jpg"], "messages": turns})
+    objects = [(o.desc, *o.bbox) for i in found.instances for o in i.objects]
+    assert objects == [("cat", 0, 0, 0.1, 0.1), ("dog", 0.2, 0.2, 0.3, 0.3), ("dog", 0.4, 0.4, 0.5, 0.5)]
+
+
 def test_faults_of_marked_boxes_are_listed(tmp_path):
     answer = "<box>[[0,0,100,100]]</box><ref>cat</ref><box>here</box><box>[[1,2,3]]</box><box>[[1,2,300,400]]</box>"
     found = read(tmp_path, {"image": "a.jpg", "conversations": [TURNS, {"from": "gpt", "value": answer}]})

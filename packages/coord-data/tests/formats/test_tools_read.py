@@ -77,6 +77,10 @@ MEGADETECTOR = {
     "info": {"format_version": "1.4"},
 }
 LANE = {"category": "lane", "poly2d": None}
+OPEN = {"category": "lane", "poly2d": [{"vertices": [[0, 0], [9, 9], [20, 30]], "types": "LLL", "closed": False}]}
+AREA = {"category": "car", "poly2d": [{"vertices": [[20, 10], [60, 10], [60, 50]], "closed": True}]}
+CROWD = {"category": "dog", "attributes": {"crowd": True}, **box2d(100, 30, 180, 90)}
+NUMBERED = {"filename": "a.jpg", "detection": {"instances": [{"bbox": [20, 10, 60, 50], "label": 3}]}}
 SCALABEL = [
     scalabel(
         "a.jpg", {"category": "car", **box2d(20, 10, 60, 50)}, {"category": "dog", **box2d(100, 30, 180, 90)}, LANE
@@ -89,6 +93,11 @@ READ = {
         "a.json",
         json.dumps({"frames": SCALABEL, "config": {}}),
         {"a.jpg": [CAR, SECOND], "b.jpg": []},
+    ),
+    "scalabel of outlines and a crowd": (
+        "a.json",
+        json.dumps([scalabel("a.jpg", OPEN, AREA, CROWD)]),
+        {"a.jpg": [CAR, (*SECOND, "ignored")]},
     ),
     "megadetector": ("a.json", json.dumps(MEGADETECTOR), {"a.jpg": [CAR], "b.jpg": []}),
     "odvg": (
@@ -106,6 +115,11 @@ READ = {
         "a.jsonl",
         lines({"filename": "a.jpg", "height": 100, "width": 200, "grounding": GROUND}),
         {"a.jpg": [CAR]},
+    ),
+    "odvg of a phrase in parts": (
+        "a.jsonl",
+        lines({"filename": "a.jpg", "grounding": {"regions": [{"phrase": ["red", "car"], "bbox": [20, 10, 60, 50]}]}}),
+        {"a.jpg": [("red car", *CAR[1:])]},
     ),
     "labelbox": ("a.ndjson", lines(labelbox("bounding_box", ("car", SIZED))), {"a.jpg": [CAR]}),
     "labelbox polygon": (
@@ -151,6 +165,12 @@ READ = {
     ),
     "dota": ("labelTxt/a.txt", DOTA, {"a.jpg": [CAR, (*SECOND, "ignored")], "b.jpg": []}),
     "kitti": ("label_2/a.txt", KITTI, {"a.jpg": [CAR, ("DontCare", *SECOND[1:], "ignored")], "b.jpg": []}),
+    "dota without a difficulty": ("labelTxt/a.txt", DOTA.splitlines()[2][:-2], {"a.jpg": [CAR], "b.jpg": []}),
+    "kitti of two words": (
+        "label_2/a.txt",
+        f"traffic light {KITTI.splitlines()[0][4:]} 0.9",
+        {"a.jpg": [("traffic light", *CAR[1:])], "b.jpg": []},
+    ),
     "csv of SKU110K": (
         "a.csv",
         "a.jpg,20,10,60,50,car,200,100\na.jpg,100,30,180,90,dog,200,100\n",
@@ -182,6 +202,23 @@ def test_what_a_tool_states_besides_boxes_is_told(folder):
     (folder / "s.json").write_text(json.dumps(SCALABEL))
     notes = objects(folder / "s.json", folder / "images")[1].annotations.notes
     assert any("without a box or a closed outline" in note for note in notes)
+
+
+def test_class_numbers_of_odvg_are_named_by_the_label_map_beside_or_told(folder):
+    (folder / "o.jsonl").write_text(lines(NUMBERED))
+    found, images = objects(folder / "o.jsonl", folder / "images")
+    assert found["a.jpg"] == [("3", *CAR[1:])]
+    assert sum(n for note, n in images.annotations.notes.items() if "class numbers without a name" in note) == 1
+    (folder / "coco_label_map.json").write_text(json.dumps({"3": "car"}))
+    assert objects(folder / "o.jsonl", folder / "images")[0]["a.jpg"] == [CAR]
+
+
+def test_labels_of_several_annotators_are_told(folder):
+    record = labelbox("bounding_box", ("car", SIZED))
+    record["projects"]["p"]["labels"] += labelbox("bounding_box", ("dog", SIZED))["projects"]["p"]["labels"]
+    (folder / "e.ndjson").write_text(lines(record))
+    found, images = objects(folder / "e.ndjson", folder / "images")
+    assert len(found["a.jpg"]) == 2 and any("labelled several times" in note for note in images.annotations.notes)
 
 
 def test_order_of_screen_elements_is_the_users_where_he_names_one(folder):

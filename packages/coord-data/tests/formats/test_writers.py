@@ -39,6 +39,7 @@ HEADS = {
     "make-sense": PATH + database("Unspecified"),
     "dtlpy": PATH + database("Unknown"),
     "FiftyOne": PATH + database(""),
+    "LabelMe (labelme2voc.py)": "<database/><annotation/><image/>",
     "pylabel": "",
     "pascal-voc-writer": PATH + database("Unknown"),
     "labelImg": PATH + database("Unknown"),
@@ -117,6 +118,7 @@ def test_reading_chooses_the_origin_whatever_the_writer(tmp_path, word, wanted, 
         path = write(tmp_path, voc(HEADS[writer], CAR))
     found = read_source(path, read_as=word)
     assert pixels(found) == [wanted]
+    assert not any("boxes by" in note for note in found.annotations.notes)
 
 
 def test_origin_is_refused_for_numbers_that_are_no_pixels(tmp_path):
@@ -197,14 +199,18 @@ def test_numbers_of_phrases_are_no_names_of_classes(tmp_path):
     assert "objects with several names, of which the first is read" in read_source(path).annotations.notes
 
 
-def test_category_empty_states_an_image_without_objects(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "box"),
+    [("empty", {}), ("Blank", {"bbox": None}), ("no_animal", {"bbox": []}), ("none", {"bbox": [0] * 4})],
+)
+def test_category_empty_states_an_image_without_objects(tmp_path, name, box):
     """As COCO Camera Traps have it; an image-level label of an animal is none."""
-    for name in "bc":
-        Image.new("RGB", SIZE).save(tmp_path / f"{name}.jpg")
+    for stem in "bc":
+        Image.new("RGB", SIZE).save(tmp_path / f"{stem}.jpg")
     images = [{"id": n, "file_name": f"{n}.jpg", "width": 200, "height": 100} for n in "abc"]
     rows = [{"id": 1, "image_id": "a", "category_id": 3, "bbox": [20, 10, 40, 40]}]
-    rows += [{"id": 2, "image_id": "b", "category_id": 0}, {"id": 3, "image_id": "c", "category_id": 3}]
-    categories = [{"id": 0, "name": "empty"}, {"id": 3, "name": "deer"}]
+    rows += [{"id": 2, "image_id": "b", "category_id": 0, **box}, {"id": 3, "image_id": "c", "category_id": 3}]
+    categories = [{"id": 0, "name": name}, {"id": 3, "name": "deer"}]
     path = write(tmp_path, {"images": images, "categories": categories, "annotations": rows}, "a.json")
     found = read_source(path).annotations
     assert [(i.image, len(i.objects)) for i in found.instances] == [("a.jpg", 1), ("b.jpg", 0)]

@@ -209,6 +209,7 @@ def test_deep_images_that_nearly_become_uniform_are_named_with_their_range(tmp_p
     if is_told:
         told_of = found["deep_images"]
         assert (told_of.severity, told_of.count) == ("error", 6) and f"{high}" in told_of.evidence + told_of.fix
+        assert "12 bits" in told_of.evidence
 
 
 def test_boxes_are_not_judged_by_deep_images_that_nearly_become_uniform(tmp_path):

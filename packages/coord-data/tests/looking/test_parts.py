@@ -82,6 +82,27 @@ def test_interrupted_parts_are_kept_and_continued(names, tmp_path, monkeypatch, 
     assert same(continued, look(names, tmp_path, workers=1)) and not kept.exists()
 
 
+@pytest.mark.parametrize("fact", ["size", "time", "gone"])
+def test_every_fact_of_an_image_alone_makes_its_part_stale(names, tmp_path, monkeypatch, fact):
+    kept, changed = tmp_path / "out.parts", tmp_path / "8.png"  # the last image of the third part
+    with monkeypatch.context() as patch:
+        stop_after(4, patch, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            look(names, tmp_path, workers=1, parts=kept)
+    before = changed.stat()
+    if fact == "gone":
+        changed.unlink()
+    elif fact == "size":
+        changed.write_bytes(changed.read_bytes() + b" ")
+        os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+    else:
+        os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    with monkeypatch.context() as patch:
+        then = stop_after(-1, patch, None)
+        look(names, tmp_path, workers=1, parts=kept)
+    assert then == [6, 12, 15, 18]
+
+
 @pytest.mark.parametrize("change", ["names", "kept", "base"])
 def test_parts_of_other_settings_are_refused_and_stay(names, tmp_path, monkeypatch, change):
     kept = tmp_path / "out.parts"

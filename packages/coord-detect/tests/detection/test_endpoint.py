@@ -1,5 +1,8 @@
 """Answers of a server: probabilities as in process, and every way in which a server can fail."""
 
+import base64
+import io
+import json
 import math
 import re
 import threading
@@ -9,8 +12,11 @@ import pytest
 from fakes import TEXT, chat_reply, served
 from PIL import Image
 
-from coord_codec import int_to_token
+from coord_codec import MARKERS, coord_tokens, int_to_token
+from coord_detect.served.answer_tokens import AnswerTokens
 from coord_detect.served.endpoint import EndpointEngine
+from coord_detect.served.sent_image import SentSides
+from coord_detect.settings.record import Settings
 
 IMAGE = Image.new("RGB", (4, 4))
 
@@ -149,3 +155,136 @@ def test_request_that_every_server_would_refuse_is_sent_to_one():
         both = EndpointEngine((first, "http://127.0.0.1:9/v1"), "m", "find all", None, "qwen", 9)
         (record,) = both.answer([IMAGE])
     assert len(to_first) == 1 and "no model m" in record["error"] and "the path" not in record["error"]
+
+
+REFUSALS = {
+    "OpenAI's form": lambda names: {"error": {"message": f"unknown fields: {', '.join(names)}"}},
+    "transformers serve": lambda names: {"detail": f"Unexpected fields in the request: {set(names)}"},
+    "a list of FastAPI's": lambda names: {"detail": [{"loc": ["body", name], "msg": "extra"} for name in names]},
+}
+
+
+@pytest.mark.parametrize("form", REFUSALS)
+@pytest.mark.parametrize("unknown", [("skip_special_tokens", "spaces_between_special_tokens"), ("logprobs",)])
+def test_server_that_refuses_optional_fields_is_asked_without_them_and_told_once(form, unknown, capsys):
+    def reply(number, request):
+        named = [name for name in unknown if name in request]
+        return (422, REFUSALS[form](named)) if named else (200, chat_reply(TEXT))
+
+    with served(reply) as (url, requests):
+        asked = engine(url)
+        records = [record for _ in range(3) for record in asked.answer([IMAGE])]
+    assert [record["text"] for record in records] == [TEXT] * 3
+    assert len(requests) == 4 and "top_logprobs" in requests[0]
+    assert not set(unknown) & set(requests[-1]) and ("top_logprobs" in requests[-1]) == ("logprobs" not in unknown)
+    assert capsys.readouterr().out.count("it is asked without") == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": [{"loc": ["body", "stream"], "msg": "missing", "input": {"logprobs": True}}]},
+        {"detail": "chat_template_kwargs is unknown"},
+    ],
+)
+def test_fields_that_answers_depend_on_or_that_are_only_repeated_stay(body):
+    with served(lambda number, request: (422, body)) as (url, requests):
+        (record,) = engine(url, chat_template_kwargs={"enable_thinking": False}).answer([IMAGE])
+    assert len(requests) == 1 and "answered 422" in record["error"] and "input" not in record["error"]
+
+
+def _tokenizer(*names):
+    """A tokenizer of whole words, with the tokens of answers and an end of turn."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+
+    words = Tokenizer(models.BPE({name: k for k, name in enumerate(names)}, []))
+    words.decoder = decoders.Fuse()
+    words.add_special_tokens([AddedToken(t) for t in ("<|im_end|>", *MARKERS["qwen"].tokens, *coord_tokens())])
+    return words
+
+
+@pytest.mark.parametrize("lists_ids", [True, False])
+@pytest.mark.parametrize("with_tokenizer", [True, False])
+@pytest.mark.parametrize("writes_markers", [True, False])
+def test_tokens_written_as_nothing_are_put_back_by_their_ids_or_the_switch_is_named(
+    lists_ids, with_tokenizer, writes_markers, capsys
+):
+    words = _tokenizer("cat", "dog")
+    written = {"cat", *(MARKERS["qwen"].tokens if writes_markers else ())}
+
+    def reply(number, request):
+        body = chat_reply("".join(token for token, *_ in token_steps() if token in written), token_steps())
+        for step in body["choices"][0]["logprobs"]["content"]:
+            for item in (*step["top_logprobs"], step):
+                if lists_ids:
+                    item["id"] = words.token_to_id(item["token"])
+                item["token"] = item["token"] if item["token"] in written else ""
+        return 200, body
+
+    with served(reply) as (url, _):
+        asked = engine(url, tokens=AnswerTokens(words if with_tokenizer else None))
+        _, record = asked.answer([IMAGE, IMAGE])
+    said = capsys.readouterr().out
+    if lists_ids and with_tokenizer:
+        assert record["text"] == TEXT and "--special" not in said
+        assert record["coord_logprobs"] == pytest.approx([math.log(0.5)] * 3 + [-0.2])
+        assert record["coord_spread"] == pytest.approx([math.sqrt(0.01**2 / 3)] * 3 + [0.0])
+    else:
+        assert "coord" not in record["text"] and said.count("--special") == 1
+
+
+def test_ids_of_another_tokenizer_put_nothing_back(capsys):
+    def reply(number, request):
+        body = chat_reply("cat", [("", -0.1, {}), ("cat", -0.1, {}), ("", -0.1, {})])
+        for step, number in zip(body["choices"][0]["logprobs"]["content"], (7, 1, 2), strict=True):
+            step["id"] = number
+        return 200, body
+
+    with served(reply) as (url, _):
+        (record,) = engine(url, tokens=AnswerTokens(_tokenizer("cat", "dog"))).answer([IMAGE])
+    assert record["text"] == "cat" and "--special" in capsys.readouterr().out
+
+
+LIMITS = {"shortest_edge": 1024, "longest_edge": 9216}
+QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16, "merge_size": 2, "size": LIMITS}
+
+GEMMA = {"image_processor_type": "Gemma3ImageProcessorFast", "size": {"height": 48, "width": 64}, "resample": 2}
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "size", "expected"),
+    [
+        ({"processor_config.json": {"image_processor": QWEN}}, {}, (108, 84), (96, 96)),
+        ({"preprocessor_config.json": QWEN}, {}, (192, 192), (96, 96)),
+        ({"preprocessor_config.json": QWEN}, {"max_pixels": 36864}, (192, 192), (192, 192)),
+        ({"preprocessor_config.json": QWEN}, {}, (8, 8), (32, 32)),
+        ({"preprocessor_config.json": QWEN}, {}, (402, 2), (402, 2)),  # the processor refuses it
+        ({"preprocessor_config.json": QWEN | {"do_resize": False}}, {}, (108, 84), (108, 84)),
+        ({"preprocessor_config.json": {"image_processor_type": "SiglipImageProcessor"}}, {}, (108, 84), (108, 84)),
+        ({"preprocessor_config.json": GEMMA}, {}, (108, 84), (64, 48)),
+        ({"preprocessor_config.json": GEMMA | {"do_pan_and_scan": True}}, {}, (108, 84), (108, 84)),
+        ({}, {}, (108, 84), (108, 84)),
+    ],
+)
+def test_images_are_sent_at_the_sides_of_the_models_own_processor(tmp_path, files, words, size, expected):
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    data = Settings().data.model_copy(update=words)
+    with served(lambda number, request: (200, chat_reply(TEXT))) as (url, requests):
+        engine(url, sides=SentSides.of_folder(tmp_path, data)).answer([Image.new("RGB", size)])
+    sent = requests[0]["messages"][1]["content"][0]["image_url"]["url"].partition(",")[2]
+    assert Image.open(io.BytesIO(base64.b64decode(sent))).size == expected
+
+
+def test_sides_and_pixels_are_those_of_transformers():
+    processors = pytest.importorskip("transformers")
+    numpy = pytest.importorskip("numpy")
+    processor = processors.Qwen2VLImageProcessor(patch_size=16, merge_size=2, size=LIMITS)
+    sides, random = SentSides(32, **{"min_pixels": 1024, "max_pixels": 9216}), numpy.random.default_rng(0)
+    for size in [(108, 84), (84, 108), (700, 40), (20, 20), (333, 777), (96, 96)]:
+        image = Image.fromarray(random.integers(0, 256, (*size[::-1], 3), dtype=numpy.uint8))
+        usual, resized = (processor(images=one, return_tensors="np") for one in (image, sides.resized(image)))
+        assert usual["image_grid_thw"].tolist() == resized["image_grid_thw"].tolist()
+        differences = numpy.abs(usual["pixel_values"] - resized["pixel_values"])
+        grey = 1 / 255 / min(processor.image_std)
+        assert differences.max() < 2.5 * grey and (differences > grey / 2).mean() < 0.01

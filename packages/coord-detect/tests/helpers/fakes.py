@@ -12,6 +12,7 @@ from coord_codec import Object, encode_target
 from coord_codec.records import Instance
 from coord_detect.answers.answering_model import AnsweringModel
 from coord_detect.detection.session import answer_sources
+from coord_detect.model.card import OF_DATA, GridSize, ModelCard
 from coord_detect.settings.load import load_settings
 from coord_detect.settings.record import Settings
 
@@ -46,6 +47,18 @@ class BusyEngine(RuleEngine):
 
 def detector(engine=None, *words):
     return AnsweringModel(engine or RuleEngine(), load_settings(Settings, None, words)[0])
+
+
+def card_of(settings=None, **stated):
+    """Return the card of a model that was trained with these settings."""
+    settings = settings or Settings()
+    named = {name: getattr(settings.data, name) for name in OF_DATA}
+    named |= {
+        "form": "tokens",
+        "decoding": settings.evaluation.decoding[0].name,
+        "grid": GridSize(bins=1000, scale=1000),
+    }
+    return ModelCard(**named | stated)
 
 
 def answered(ready, sources, folder, settings, **options):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coord_eval.comparison.training import TrainingCurves, training_curves
     from coord_eval.diagnosis.answers import diagnose
     from coord_eval.evaluation import Evaluation
+    from coord_eval.fusion.choice import FusionChoice, FusionTrial, choose_fusion
     from coord_eval.fusion.ensemble import Ensemble, fuse_predictions
     from coord_eval.fusion.fuse import Fusion, fuse
     from coord_eval.intake.answers import AnswerSettings
@@ -48,6 +49,7 @@ _MODULES = {
     "coord_eval.comparison.differences": ("Difference",),
     "coord_eval.comparison.training": ("TrainingCurves", "training_curves"),
     "coord_eval.fusion.fuse": ("Fusion", "fuse"),
+    "coord_eval.fusion.choice": ("FusionChoice", "FusionTrial", "choose_fusion"),
     "coord_eval.fusion.ensemble": ("Ensemble", "fuse_predictions"),
     "coord_eval.calibration.calibration": ("Calibration", "fit_calibration"),
     "coord_eval.metrics.thresholds": ("Threshold", "ThresholdCurve", "threshold_curve"),
@@ -99,6 +101,8 @@ __all__ = [
     "ExpressionScores",
     "Figure",
     "Fusion",
+    "FusionChoice",
+    "FusionTrial",
     "GroundTruth",
     "ImageError",
     "ImageFacts",
@@ -115,6 +119,7 @@ __all__ = [
     "Threshold",
     "ThresholdCurve",
     "TrainingCurves",
+    "choose_fusion",
     "compare",
     "decode_image",
     "diagnose",
@@ -153,7 +158,9 @@ def __getattr__(name: str) -> Any:
 
         return version("coord-eval")
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from coord_codec.other_words import missing_name
+
+        raise missing_name(__name__, name, __all__)
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
 

@@ -139,7 +139,8 @@ def _joined(parts: Sequence[Evaluation]) -> tuple[Detections, dict[str, Pairs]]:
 def _sum(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sums of counts by key, also of those in dictionaries and lists; texts are those of the first."""
     total: dict[str, Any] = {}
-    for key in sorted({key for part in counts for key in part}) if len({*map(len, counts)}) > 1 else counts[0]:
+    alike = all(part.keys() == counts[0].keys() for part in counts)
+    for key in counts[0] if alike else sorted({key for part in counts for key in part}):
         values = [part[key] for part in counts if key in part]
         if isinstance(values[0], Mapping):
             total[key] = _sum(values)

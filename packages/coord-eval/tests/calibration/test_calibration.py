@@ -1,14 +1,16 @@
 """Calibration against references, on generated boxes whose true probability is known."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from coco_builder import coco
+from scipy import stats
 from scipy.optimize import isotonic_regression
 
 from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score
-from coord_eval.calibration.knots import fit_knots, isotonic
+from coord_eval.calibration.knots import fit_knots, interpolate, isotonic
 from coord_eval.cli.main import main
 from coord_eval.metrics.draws import sum_interval
 
@@ -49,6 +51,21 @@ def test_fit_knots_are_smoothed_shares_of_groups_of_boxes():
     knots = fit_knots(score_D, hit_D, 0.5, 2.0)
     # Sixteen boxes make two groups; the middle falls into the boxes of equal score, which stay together.
     assert knots == ((0.1, (1 + 1) / (4 + 2)), (pytest.approx(7.6 / 12), (8 + 1) / (12 + 2)))
+
+
+@pytest.mark.slow
+def test_few_high_scores_among_many_low_ones_have_probabilities_of_their_own():
+    """A tenth of the boxes has scores above .5, whose probability is the score; the others are hits once in fifty."""
+    draw = np.random.default_rng(0)
+    score_D = np.where(draw.random(9000) < 0.1, draw.uniform(0.5, 1, 9000), draw.uniform(0, 0.1, 9000))
+    hit_D = draw.random(9000) < np.where(score_D > 0.5, score_D, 0.02)
+    at = np.array([0.6, 0.8, 0.9, 0.97])
+    assert interpolate(fit_knots(score_D, hit_D, 0.1, 2.0, 25), at) == pytest.approx(at, abs=0.1)
+    chosen_D = score_D > 0.5
+    order = np.argsort(score_D[chosen_D])
+    reference = isotonic_regression(hit_D[chosen_D][order].astype(float)).x
+    mine = interpolate(fit_knots(score_D, hit_D, 0.1, 2.0, 25), score_D[chosen_D][order])
+    assert np.abs(mine - reference).mean() < 0.04
 
 
 @pytest.mark.slow
@@ -119,6 +136,10 @@ def test_calibration_file_is_read_back(fitted, tmp_path):
         score(*generated(3), fuse="nms:0.5", calibration=calibration)
     with pytest.raises(InputError, match=r"expected scores in \[0, 1\]"):
         calibration([0.5, 1.5])
+    with pytest.raises(InputError, match="expected finite scores, found nan"):
+        replace(calibration, range=(-3.0, 3.0))([0.5, float("nan")])
+    with pytest.raises(InputError, match="range: expected a lowest and a higher finite score"):
+        replace(calibration, range=(1.0, 1.0))
 
 
 def test_calibration_refuses_what_it_cannot_rest_on():
@@ -130,8 +151,72 @@ def test_calibration_refuses_what_it_cannot_rest_on():
         fit_calibration(score(truth, []))
     with pytest.raises(InputError, match="all boxes have the same score"):
         fit_calibration(score(truth, [{**r, "score": 0.5} for r in results]))
-    with pytest.raises(InputError, match=r"expected scores in \[0, 1\] .* results"):
-        fit_calibration(score(truth, [{**r, "score": 10 * r["score"]} for r in results]))
+    with pytest.raises(InputError, match="expected scores that tell boxes apart, found those of the source constant"):
+        fit_calibration(score(truth, [{"image_id": 0, "text": '[{"bbox_2d": [1, 2, 3, 4], "label": "label 0"}]'}]))
+
+
+UNITS = {
+    "per cent": lambda share: 100 * share,
+    "margins": lambda share: np.log(share / (1 - share)),
+    "hundreds below 0": lambda share: 30 * share - 500,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", UNITS)
+def test_scores_of_any_unit_become_the_probabilities_that_isotonic_regression_gives(unit):
+    truth, results = generated(200)
+    value = np.clip([row["score"] for row in results], 0.21, 0.999)
+    told = UNITS[unit](value)
+    scored = score(truth, [{**row, "score": float(s)} for row, s in zip(results, told, strict=True)])
+    calibration = fit_calibration(scored, resamples=2)
+    order = np.argsort(scored.detections.scores_D, kind="stable")
+    reference = isotonic_regression(scored.ranked.hit_TD[0][order].astype(float)).x
+    mine = calibration(scored.detections.scores_D[order])
+    assert np.abs(mine - reference).mean() < 0.05
+    # The unit changes the tilt within a group of boxes alone.
+    shares = [{**row, "score": float(s)} for row, s in zip(results, value, strict=True)]
+    plain = fit_calibration(score(truth, shares), resamples=2)
+    if unit != "margins":  # between the knots of margins the lines are others
+        assert mine == pytest.approx(np.sort(plain(value)), abs=2e-3)
+    assert calibration.reliability["before"] == {}
+    assert calibration.reliability["after"]["ece"] < 0.06
+    # Scores beyond those of the fit keep their order too, which AP needs.
+    low, high = min(told), max(told)
+    beyond = calibration(np.linspace(2 * low - high, 2 * high - low, 2001))
+    assert (np.diff(beyond) > 0).all() and 0 <= beyond[0] <= beyond[-1] <= 1
+    with pytest.raises(InputError, match="calibrate scores of another unit with a map of their own"):
+        plain(told)
+    assert Calibration.from_dict(json.loads(calibration.to_json())) == calibration
+
+
+def test_thresholds_are_told_as_scores_were_and_calibrated():
+    truth, results = generated(100, labels=2)
+    kept = [r for r in results if r["category_id"] == 0] + [r for r in results if r["category_id"] == 1][:100]
+    rows = [{**r, "score": 100 * r["score"]} for r in kept]
+    calibration = fit_calibration(score(truth, rows), resamples=2)
+    chosen = calibration.choose()
+    grid = np.linspace(0, 100, 100_001)
+    assert set(chosen.before) == {"", "label 0"}
+    for label, least in chosen.before.items():
+        reaches = calibration(grid, [label] * len(grid)) >= chosen.value
+        assert least == pytest.approx(grid[reaches][0], abs=1e-3)
+    assert f"({chosen.before['']:.4g}, label 0 {chosen.before['label 0']:.4g} before calibration)" in str(chosen)
+    assert calibration.before(1.0) is None
+    _, note = calibration.applied(score(truth, kept).detections, "results", {})
+    assert "and these end at 0.9978: one unit?" in note
+    assert "one unit?" not in calibration.applied(score(truth, rows).detections, "results", {})[1]
+
+
+@pytest.mark.parametrize(("hits", "verdict"), [(72, ": they are too low"), (58, ""), (30, ": they are too high")])
+def test_the_highest_scores_have_wilson_s_interval_and_are_told_where_they_lie_outside(fitted, hits, verdict):
+    bins = [[0.6, 0.7, 100, 0.64, 0.63, 0.5, 0.7], [0.7, 0.8, 79, 0.735, hits / 79, 0.8, 1.0]]
+    row = {"ece": 0.01, "low": 0.0, "high": 0.02, "bins": bins}
+    told = [*replace(fitted[1], reliability={"before": {}, "after": row}).lines()]
+    wilson = stats.binomtest(hits, 79).proportion_ci(method="wilson")
+    interval = f"{hits / 79:.3f} [{wilson.low:.3f}, {wilson.high:.3f}]"
+    assert f"the highest scores, 0.7 to 0.8: 79 boxes, mean 0.735, of which {interval} hit{verdict}" in told
+    assert "the scores, from 0 to 1, are no probabilities, and become such" in told
 
 
 @pytest.mark.slow

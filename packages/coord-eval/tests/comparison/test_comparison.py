@@ -92,10 +92,12 @@ def test_compare_takes_the_mean_and_spread_over_seeds(coco_set, noisy_results):
         means = [np.mean([draws[name] for draws in of], axis=0) for of in (alone[:3], alone[3:])]
         draws = interval(difference.value, means[1] - means[0])
         assert (difference.low, difference.high) == pytest.approx((draws["low"], draws["high"]))
+    ap = [found.metrics[name]["AP"]["value"] for name in found.metrics]
+    assert f": AP {ap[0]:.3f} -> {ap[1]:.3f}, " in found.verdict("new")
     assert "worse in" in found.verdict("new") and "recall" in found.verdict("new")
     recall = found.differences["new"]["recall"]
     wide = replace(found, differences={"new": {"recall": replace(recall, over_seeds=1.1 * abs(recall.value))}})
-    assert wide.verdict("new") == "new against base: no headline metric differs"
+    assert wide.verdict("new").endswith(", no headline metric differs")
 
 
 @pytest.mark.slow
@@ -126,6 +128,48 @@ def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
     assert any("different scores" in note for note in compare({"a": runs["base"], "b": words}, resamples=2).notes)
 
 
+@pytest.mark.parametrize(
+    ("least", "other", "bent", "is_told"),
+    [
+        (0.05, 0.3, 1, True),
+        (0.05, 0.06, 1, False),
+        (0.05, 0.05, 1, False),
+        (1.0, 1.0, 1, False),
+        (-3.0, 0.1, 1, True),
+        (0.05, 0.3, 0.1, False),
+    ],
+)
+def test_lists_that_begin_at_different_scores_are_told_with_the_best_f1_of_each(coco_set, least, other, bent, is_told):
+    """Of 100 scores spread evenly from the least one to 1, a quarter lies below .3, and one below .06.
+
+    A list whose lowest scores are few is not cut: it has other scores.
+    """
+    annotated = [row for row in coco_set["annotations"] if not row.get("iscrowd")]
+    runs = {}
+    for name, begin in (("a", least), ("b", other)):
+        scores = np.linspace(min(least, other), 1, 100)
+        rows = [
+            {"image_id": row["image_id"], "category_id": row["category_id"], "bbox": row["bbox"], "score": value}
+            for row, value in zip(annotated, scores.tolist(), strict=False)
+            if value >= begin
+        ]
+        low, span = begin, (1 - begin) or 1
+        rows = [
+            {**row, "score": low + span * ((row["score"] - low) / span) ** (bent if name == "b" else 1)} for row in rows
+        ]
+        runs[name] = score(coco_set, rows)
+    told = [note for note in compare(runs, resamples=2).notes if "the scores begin differently" in note]
+    assert len(told) == is_told
+    if is_told:
+        below = np.mean([value < runs["b"].detections.scores_D.min() for value in runs["a"].detections.scores_D])
+        assert (
+            f"a from {least:.2g}, {below:.0%} of its boxes below {runs['b'].detections.scores_D.min():.2g}" in told[0]
+        )
+        assert all(
+            f"best F1 {run.analysis['f1_against_threshold']['best']['f1']:.3f}" in told[0] for run in runs.values()
+        )
+
+
 @pytest.mark.slow
 def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
     plain = score(coco_set, [{"image_id": 0, "text": '[{"bbox_2d": [1, 2, 300, 400], "label": "cow"}]'}])
@@ -138,23 +182,21 @@ def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
 
 
 @pytest.mark.slow
-def test_compare_says_which_metrics_differ_or_that_too_few_resamples_hide_it(coco_set, runs):
-    few = [note for note in compare(runs, resamples=50).notes if "resamples cannot give a p" in note]
-    tests = sum(d.p is not None for d in compare(runs, resamples=2).differences["less"].values())
-    assert few == [
-        f"50 resamples cannot give a p below {tests / 51:.3f}, so no difference can be significant: "
-        f"use at least {20 * tests}"
-    ]
-    enough = compare({**runs, "same": runs["base"]}, resamples=40 * tests)
-    assert not any("cannot give a p" in note for note in enough.notes)
-    found = enough.differences
+def test_compare_permutes_until_a_difference_can_be_significant_and_says_which_are(runs):
+    both = compare({**runs, "same": runs["base"]}, resamples=2)
+    found = both.differences
+    tests = sum(d.p is not None for rows in found.values() for d in rows.values())
+    # The smallest p of so many permutations, times the number of tests, is just below .05.
+    assert (both.resamples, both.permutations) == (2, 20 * tests)
+    assert tests / (both.permutations + 1) < 0.05 <= tests / both.permutations
+    assert min(d.p for d in found["less"].values() if d.p is not None) == tests / (both.permutations + 1)
+    assert "2 resamples of the images, 360 permutations" in "".join(both.lines())
     assert found["less"]["recall"].differs and found["less"]["recall"].p < 0.05
     for row in found["same"].values():
         assert (row.value, row.low, row.high, row.share_better, row.differs) == (0, 0, 0, 0, False)
-    assert set(enough.class_gains["same"].values()) == {0.0}
+    assert set(both.class_gains["same"].values()) == {0.0}
     assert {name for name, row in found["less"].items() if row.p is not None} == set(HEADLINE)
-    same = compare({"a": runs["base"], "b": runs["base"]}, resamples=50)
-    assert not any("cannot give a p" in note for note in same.notes)
+    assert compare(runs, resamples=181).permutations == 181
 
 
 @pytest.mark.slow

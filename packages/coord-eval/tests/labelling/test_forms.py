@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coord_eval.labelling import EXPORTS, coco_results, labelstudio_tasks
+from coord_eval.labelling import EXPORTS, coco_annotations, coco_results, labelstudio_tasks
 
 RECORDS = [
     {
@@ -24,6 +24,24 @@ def test_cvat_lists_its_labels_and_declares_no_encoding(tmp_path):
     assert not text.startswith("<?xml")
     labels = [label.text for label in ElementTree.fromstring(text).iterfind("meta/task/labels/label/name")]
     assert sorted(labels) == sorted(["yes", "12:30", 'a "b"'])
+
+
+@pytest.mark.parametrize(
+    ("ids", "new"),
+    [
+        ({}, [1, 2, 3]),
+        ({"yes": "n01"}, [1, 2]),
+        ({"yes": 7}, [8, 9]),
+        ({"yes": "007"}, [8, 9]),
+        ({"no": "x"}, [1, 2, 3]),
+    ],
+)
+def test_labels_without_a_category_get_ids_that_no_other_has(tmp_path, ids, new):
+    """Ids of a ground truth may be text; a reader takes "7" for 7."""
+    document = json.loads(coco_annotations(RECORDS, tmp_path, ids).read_text())
+    found = {category["name"]: category["id"] for category in document["categories"]}
+    assert found.items() >= ids.items() and [found[name] for name in found if name not in ids] == new
+    assert [row["category_id"] for row in document["annotations"]] == [found[o["desc"]] for o in RECORDS[0]["objects"]]
 
 
 def test_yolo_data_yaml_names_the_classes_of_its_labels(tmp_path):

@@ -117,6 +117,28 @@ def lines(draw, objects, scale):
     return "\n".join(written)
 
 
+def yaml(draw, objects, scale):
+    """YAML, with a box of two pairs of numbers: a place and a size, a centre and a size, or two corners."""
+    place, size = draw.choice(["position", "origin", "place", "location", "top_left"]), draw.choice(["size", "extent"])
+    names = draw.choice([(place, size), ("center", "size"), ("top_left", "bottom_right")])
+    pair = draw.choice(["{{x: {0}, y: {1}}}", "[{0}, {1}]", "{{ {2}: {0}, {3}: {1} }}"])
+    between = draw.choice(["\n  ", ", "])
+    written = []
+    for label, (a, b, c, d) in objects:
+        w, h = round(c - a, 4), round(d - b, 4)
+        first = (round(a + w / 2, 4), round(b + h / 2, 4)) if names[0] == "center" else (a, b)
+        last = (c, d) if names[1] == "bottom_right" else (w, h)
+        sides = ("x", "y") if names[1] == "bottom_right" else ("width", "height")
+        parts = [
+            f"{name}: {pair.format(*numbers, *keys)}"
+            for name, numbers, keys in zip(names, (first, last), (("x", "y"), sides), strict=True)
+        ]
+        if "{" in pair and names[1] != "bottom_right":
+            parts[1] = f"{names[1]}: {{width: {w}, height: {h}}}"
+        written.append(f"- label: {label}\n  {between.join(parts)}")
+    return "\n".join(written)
+
+
 def table(draw, objects, scale):
     """CSV or Markdown."""
     if draw.random() < 0.5:
@@ -150,7 +172,7 @@ def tokens(draw, objects, scale):
     return "".join(label + "".join(f"<loc_{k}>" for k in box) for label, box in bins)
 
 
-FORMS = (records, records, rows, by_label, lines, lines, table, marks, tokens)
+FORMS = (records, records, rows, by_label, lines, lines, yaml, table, marks, tokens)
 INTROS = ("", "", "Here are the objects:\n", "Sure! I found the following objects in the image:\n\n")
 OUTROS = ("", "", "\n\nLet me know if you need more details.", "\nDone.")
 

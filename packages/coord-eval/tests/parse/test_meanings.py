@@ -509,3 +509,19 @@ def test_fields_of_the_table_have_one_meaning():
 def test_field_below_attributes_and_order_that_no_format_has_are_no_plain_box(fields, reason):
     answer = parse_answer(f'[{{{fields}, "label": "ship"}}]', scale=1000, aspect=math.nan)
     assert ([drop.reason for drop in answer.dropped], len(answer)) == ([reason], 0)
+
+
+@pytest.mark.parametrize("between", ["\n  ", ", "])
+@pytest.mark.parametrize(
+    ("place", "size", "box"),
+    [
+        ("position: {x: 100, y: 200}", "size: {width: 300, height: 400}", (0.1, 0.2, 0.4, 0.6)),
+        ("origin: [100, 200]", "extent: [300, 400]", (0.1, 0.2, 0.4, 0.6)),
+        ("center: {x: 250, y: 400}", "size: {w: 300, h: 400}", (0.1, 0.2, 0.4, 0.6)),
+        ("top_left: {x: 100, y: 200}", "bottom_right: {x: 400, y: 600}", (0.1, 0.2, 0.4, 0.6)),
+    ],
+)
+def test_two_pairs_of_numbers_in_yaml_are_one_box(place, size, box, between):
+    answer = parse_answer(f"- label: dog\n  {place}{between}{size}\n- label: cat\n  {place}{between}{size}", scale=1000)
+    assert [(item.desc, item.box) for item in answer] == [("dog", pytest.approx(box)), ("cat", pytest.approx(box))]
+    assert not answer.dropped

@@ -136,8 +136,8 @@ def test_evaluation_has_figures_by_name_also_by_those_of_other_libraries(evaluat
     assert evaluation["map_50"] == evaluation["map50"] == evaluation["AP50"] == evaluation.coco["AP50"]
     assert evaluation["mar_100"] == evaluation.coco["AR100"]
     assert evaluation["f1"] == evaluation.detection["0.5"]["f1"]
-    with pytest.raises(InputError, match="unknown metric 'mAP'"):
-        evaluation["mAP"]
+    with pytest.raises(InputError, match="unknown metric 'mAP60'"):
+        evaluation["mAP60"]
 
 
 def test_evaluation_shows_itself_in_short(evaluation):

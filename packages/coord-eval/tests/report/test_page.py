@@ -6,9 +6,11 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+from coco_builder import coco
 
 from coord_codec import Instance
 from coord_eval import ReportSection, oracle_predictions, score
+from coord_eval.cli.summaries import evaluation_lines
 
 EVIL = "<script>alert(1)</script>\"'&\u202e\ud83d\0"
 
@@ -143,3 +145,65 @@ def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_
 def test_report_has_the_permissions_of_any_file(page, tmp_path):
     (tmp_path / "other").write_text("")
     assert page.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+PLACES = [[100.0 * k, 0.0, 50.0, 50.0] for k in range(4)]
+NOTHING = [0.0, 60.0, 30.0, 30.0]
+
+
+def scored(*boxes, crowd=()):
+    """Four cats in one image, and what was answered: boxes and scores."""
+    truth = coco(*((1, 1, box) for box in PLACES), size=(400, 100))
+    truth["annotations"] += [
+        {"id": 9 + n, "image_id": 1, "category_id": 1, "bbox": box, "iscrowd": 1} for n, box in enumerate(crowd)
+    ]
+    rows = [{"image_id": 1, "category_id": 1, "bbox": box, "score": value} for box, value in boxes]
+    return truth, rows, score(truth, rows)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "crowd", "best"),
+    [
+        # Two found at .9, a third at .3 beside two false ones: without it F1 is 2 · 2 / (4 + 2).
+        ([(PLACES[0], 0.9), (PLACES[1], 0.9), (NOTHING, 0.4), (NOTHING, 0.4), (PLACES[2], 0.3)], (), 0.9),
+        # Of thresholds of equal F1 it is the highest; of two boxes on one cat the better scored one hits.
+        ([(PLACES[0], 0.8), ([5.0, 0.0, 50.0, 50.0], 0.9), (PLACES[1], 0.7)], (), 0.7),
+        # A box in a crowd region counts at no threshold.
+        ([(PLACES[0], 0.9), (NOTHING, 0.5), (PLACES[1], 0.4)], ([0.0, 60.0, 40.0, 40.0],), 0.4),
+        # Margins below 0 have a best threshold as well.
+        ([(PLACES[0], 2.5), (PLACES[1], -1.0), (NOTHING, -3.0)], (), -1.0),
+        # Without scores that tell boxes apart, without a hit, or without boxes there is none.
+        ([(PLACES[0], 0.5), (NOTHING, 0.5)], (), None),
+        ([(NOTHING, 0.5), (NOTHING, 0.4)], (), None),
+        ([], (), None),
+    ],
+)
+def test_images_show_the_boxes_from_the_best_threshold_on_and_have_the_others_for_the_slider(
+    tmp_path, boxes, crowd, best
+):
+    truth, rows, evaluation = scored(*boxes, crowd=crowd)
+    text = evaluation.write_report(tmp_path).read_text()
+    svg = re.search('<svg class="overlay.*?</svg>', text)[0]
+    found = [re.findall(f'<rect [^>]*class="{fate} [^>]*>', svg) for fate in ("hit", "false", "missed")]
+    shown = [sum("hidden" not in tag for tag in tags) for tags in found]
+    sliders = re.findall('<input type="range"[^>]*>', text)
+    assert len(sliders) == (best is not None)
+    assert ("from a score of" in "".join(evaluation_lines(evaluation))) == (best is not None)
+    if best is None:
+        assert "data-up-to" not in svg and "best F1" not in text
+        return
+    values = sorted({value for _, value in boxes})
+    by_threshold = {}
+    for value in values:
+        kept = score(truth, [row for row in rows if row["score"] >= value])
+        by_threshold[value] = kept.detection["0.5"]["f1"]
+        if value == best:
+            hits, false = (sum(tags) for tags in zip(*[(d, not d) for d in kept.ranked.hit_TD[0]], strict=True))
+            assert shown == [hits, false, len(PLACES) - hits]
+    assert max(by_threshold, key=lambda value: (by_threshold[value], value)) == best
+    assert f'min="{values[0]:g}" max="{values[-1]:g}" value="{best:g}"' in sliders[0]
+    assert f": F1 {by_threshold[best]:.2f}" in text
+    assert f"best F1 {by_threshold[best]:.3f} at {best:g}" in text
+    # Each box stands once, and each cat that is found once as found and once as missed.
+    assert len(found[0]) + len(found[1]) == len(boxes)
+    assert len(found[2]) == len(PLACES)

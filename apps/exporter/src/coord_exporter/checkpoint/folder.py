@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -29,8 +30,10 @@ _FOLDERS = {"additional_chat_templates"}
 # Files whose presence shows that there is a tokenizer or processor, and further files that belong to it.
 _TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer_config.json")
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json")
-_BESIDE_TOKENIZER = ("merges.txt", "added_tokens.json", "special_tokens_map.json")
-_BESIDE_TOKENIZER += ("chat_template.jinja", "chat_template.json")
+_BESIDE_TOKENIZER = (
+    *("merges.txt", "added_tokens.json", "special_tokens_map.json"),
+    *("chat_template.jinja", "chat_template.json"),
+)
 _KINDS = {"tokenizer": (_TOKENIZER, _BESIDE_TOKENIZER), "processor": (_PROCESSOR, ("video_preprocessor_config.json",))}
 
 
@@ -50,10 +53,10 @@ class Export:
 
     base: StoredCheckpoint
     recipes: dict[str, Recipe]
-    config: dict
+    config: dict[str, Any]
     companions: dict[str, Path]
-    entry: dict | None
-    rewritten: dict[str, dict] = field(default_factory=dict)
+    entry: dict[str, Any] | None
+    rewritten: dict[str, dict[str, Any]] = field(default_factory=dict[str, Any])
     card: str | None = None
 
 
@@ -64,8 +67,8 @@ def write_export(
     force: bool = False,
     max_shard_size: int | None = None,
     quiet: bool = False,
-    verify: Callable[[Path], dict | None] | None = None,
-) -> dict | None:
+    verify: Callable[[Path], dict[str, Any] | None] | None = None,
+) -> dict[str, Any] | None:
     """Write a planned checkpoint to OUT, in files of `max_shard_size` bytes or else as in the base.
 
     `force` replaces an existing folder that an export wrote. `verify` is called with the finished folder
@@ -137,9 +140,9 @@ def find_companions(base: StoredCheckpoint, adapter: Path | None = None) -> tupl
             from_adapter = {name: adapter / name for name in (*names, *others) if (adapter / name).is_file()}
             files, origin = from_adapter | files, "taken from the adapter's folder"
         warnings.append(f"{base.folder}: no {kind} files ({origin})")
-    for description, names in (("files", left_out), ("links that dangle or leave the folder", links)):
-        if names:
-            warnings.append(f"{base.folder}: {len(names)} {description} left out: {', '.join(names[:5])}")
+    for description, found in (("files", left_out), ("links that dangle or leave the folder", links)):
+        if found:
+            warnings.append(f"{base.folder}: {len(found)} {description} left out: {', '.join(found[:5])}")
     return files, warnings
 
 
@@ -163,7 +166,7 @@ def adapter_companions(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in names if (folder / name).is_file()}
 
 
-def history_of(folder: Path) -> list[dict]:
+def history_of(folder: Path) -> list[dict[str, Any]]:
     """Return the record entries of the exports that led to a checkpoint, oldest first; empty if there were none.
 
     Raises:
@@ -181,7 +184,7 @@ def history_of(folder: Path) -> list[dict]:
     return history
 
 
-def write_record(stage: Path, history: list[dict]) -> None:
+def write_record(stage: Path, history: list[dict[str, Any]]) -> None:
     """Write export.json: the history of a finished folder, and its files, which `--force` may replace."""
     files = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
     write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history, "files": files})
@@ -210,6 +213,6 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
 
 
-def write_json(path: Path, content: dict) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file as transformers does."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -25,7 +25,7 @@ from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import StoredCheckpoint
 
 
-def model_class(config: dict) -> Any:
+def model_class(config: dict[str, Any]) -> Any:
     """Return the transformers class of the first architecture in a configuration."""
     import transformers
 

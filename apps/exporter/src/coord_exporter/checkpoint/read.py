@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -113,9 +114,9 @@ class StoredCheckpoint:
     """
 
     folder: Path
-    config: dict
+    config: dict[str, Any]
     files: tuple[SafetensorsFile, ...]
-    index_metadata: dict | None
+    index_metadata: dict[str, Any] | None
     modules: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -139,7 +140,7 @@ def folder_name(folder: Path) -> str:
     return os.path.basename(os.path.abspath(folder))  # noqa: PTH100, PTH119 - `Path.resolve` would follow links
 
 
-def read_object(path: Path) -> dict:
+def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; an `InputError` if the file cannot be read or does not contain one."""
     content = read_json(path)
     if not isinstance(content, dict):

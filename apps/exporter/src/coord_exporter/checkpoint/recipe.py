@@ -92,7 +92,7 @@ def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a tensor's values."""
     import torch
 
-    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
+    return tensor.contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coord_exporter.checkpoint.read import ITEM_BYTES, SINGLE_FILE, StoredCheckpoint
 from coord_exporter.checkpoint.recipe import Recipe, bytes_of, first_not_finite, read_rows, torch_dtype
@@ -68,7 +68,7 @@ def lay_out(
     return tuple(files)
 
 
-def index_of(files: tuple[OutFile, ...], base: StoredCheckpoint) -> dict | None:
+def index_of(files: tuple[OutFile, ...], base: StoredCheckpoint) -> dict[str, Any] | None:
     """Return the content of the index file, None if a single file needs none."""
     if len(files) == 1 and (base.index_metadata is None or files[0].name == SINGLE_FILE):
         return None
@@ -96,7 +96,7 @@ def _split(recipes: Iterable[Recipe], limit: int) -> list[list[Recipe]]:
 
 def header_of(recipes: Iterable[Recipe], metadata: dict[str, str]) -> bytes:
     """Return the header of a file with these tensors in this order."""
-    entries: dict[str, dict] = {"__metadata__": metadata or {"format": "pt"}}
+    entries: dict[str, dict[str, Any]] = {"__metadata__": metadata or {"format": "pt"}}
     end = 0
     for recipe in recipes:
         start, end = end, end + recipe.nbytes

@@ -37,7 +37,7 @@ _PART = re.compile(r"\.(?=lora_|base_layer\.|token_adapter\.|modules_to_save\.|w
 _INNER = (".base_layer", ".token_adapter", ".original_module", ".modules_to_save.default")
 
 
-def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoint) -> dict:
+def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoint) -> dict[str, Any]:
     """Compare each tensor of an export with PEFT's, and the tensors that no adapter changes with the base's.
 
     Returns:
@@ -108,7 +108,7 @@ def _is_copy(before: TensorInfo, after: TensorInfo) -> bool:
     return True
 
 
-def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
+def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict[str, Any]:
     """Load a converted adapter with plain PEFT, and compare its trained rows with base plus offsets.
 
     The base has its tensors under their names in transformers' model.
@@ -201,7 +201,7 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
                     layers[name] = partial(carried, name, value.data)
     for name in (tables.embed, tables.head) if adapter.offsets is not None else ():
         if name.rpartition(".")[0] not in wrapped and name not in layers:
-            layers[name] = lambda name=name: carried(name, read_float(tables.source(base, name)))
+            layers[name] = partial(lambda name: carried(name, read_float(tables.source(base, name))), name)
     return layers
 
 

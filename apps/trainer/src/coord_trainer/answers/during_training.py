@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from PIL import ImageDraw
@@ -23,6 +23,9 @@ from coord_detect.model.checkpoints import AP, answer_scores, scores_since_best
 from coord_trainer.answers.decodings import detector_of, refuse_failures
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.config.run_config import RunConfig
+
+if TYPE_CHECKING:
+    from coord_detect.answers.local import LocalEngine
 
 _DRAWN_SIDE = 640
 """Longer side, in pixels, of the images for TensorBoard."""
@@ -51,7 +54,7 @@ class SubsetScorer:
 
     def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[Record]:
         """Return the answers to every `ranks`-th image, beginning with image `rank`."""
-        engine = self._detector.engine
+        engine = cast("LocalEngine", self._detector.engine)
         detector = replace(self._detector, engine=replace(engine, checkpoint=replace(engine.checkpoint, model=model)))
         share, batch = sources_of(self.images)[rank::ranks], self._config.evaluation.batch_size
         answers: list[Record] = []
@@ -103,12 +106,12 @@ class AnswerSchedule(TrainerCallback):
         self._patience = patience
         self.due = self.alone = False
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         self.due = state.global_step % self._every == 0 or state.global_step >= state.max_steps
         self.alone = self.due and not control.should_evaluate
         control.should_evaluate = control.should_evaluate or self.due
 
-    def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:  # noqa: D102
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:  # noqa: D102
         self.due = self.alone = False
         if AP not in (metrics or {}):
             return

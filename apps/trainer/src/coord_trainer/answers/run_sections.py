@@ -76,9 +76,11 @@ def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]])
             for place, (name, points, dashed) in enumerate(row for row in rows if len(row[1]) > 1):
                 again, slot = divmod(place, len(PALETTE))
                 marker = _MARKERS[again % len(_MARKERS)]
-                drawn.axes.plot(*zip(*points, strict=True), "-", color=PALETTE[slot], label=name, marker=marker)
+                xs, ys = zip(*points, strict=True)
+                drawn.axes.plot(xs, ys, "-", color=PALETTE[slot], label=name, marker=marker)
                 if dashed:
-                    drawn.axes.plot(*zip(*dashed, strict=True), "--", color=PALETTE[slot], marker=marker or "o")
+                    xs, ys = zip(*dashed, strict=True)
+                    drawn.axes.plot(xs, ys, "--", color=PALETTE[slot], marker=marker or "o")
             drawn.axes.set(xlabel="step")
         dashes = "; dashed: on the evaluation images" if any(evaluated) else ""
         charts.append(figure(drawn.svg, title + dashes))

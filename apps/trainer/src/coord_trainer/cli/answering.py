@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from coord_codec.commands.options import NewPlace, Strict
+from coord_data.cli import must_not_exist
 from coord_detect.answers.resumable_file import unfinished
 from coord_detect.cli.answering import COMMANDS
 from coord_detect.cli.options import Checkpoint, ConfigFile, with_options_of, words_of
 from coord_detect.served.request import AskedThreshold
 from coord_trainer.cli.main import app
-from coord_trainer.cli.options import (
-    NewPlace,
-    Overrides,
-    Strict,
-    find_model_and_config,
-    load_libraries,
-    must_not_exist,
-    print_scores,
-    resolve_config,
-)
+from coord_trainer.cli.options import Overrides, find_model_and_config, load_libraries, print_scores, resolve_config
 
 
 @app.command()

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coord_codec.commands.options import NewPlace, Strict  # noqa: F401 - with ours
-from coord_data.cli import must_be_folder, must_not_exist  # noqa: F401 - with ours
 from coord_detect.console import say
 from coord_detect.environment import set_environment
 
@@ -43,7 +41,8 @@ def resolve_config(
     if checkpoint is None:
         check_model_path(resolved.model)
     else:
-        from coord_detect.model.card import CARD_FILE, as_trained
+        from coord_detect.model.card import as_trained
+        from coord_detect.model.checkpoints import CARD_FILE
 
         resolved = as_trained(resolved, checkpoint)
         if not (checkpoint / CARD_FILE).is_file():

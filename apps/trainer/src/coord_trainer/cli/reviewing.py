@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from coord_codec import InputError, geometry_of
+from coord_codec.commands.options import Strict
 from coord_codec.counts import counted
 from coord_detect.cli.options import with_options_of, words_of
 from coord_detect.console import say
 from coord_detect.served.request import Form
 from coord_trainer.cli.main import app
-from coord_trainer.cli.options import ConfigFile, Strict, load_libraries
+from coord_trainer.cli.options import ConfigFile, load_libraries
 
 
 @app.command()
@@ -116,6 +117,7 @@ def _apply(files: list[Path], out: Path) -> None:
         raise InputError(
             "review apply: expected DECISIONS ANNOTATIONS --out FILE: what the page saved, and what it is about"
         )
-    correction = apply_decisions(*files, out)
+    decisions, annotations = files
+    correction = apply_decisions(decisions, annotations, out)
     changed = counted(correction.counts["changed"], "label")
     say(f"{changed} changed: {correction.file}; each with its reason: {correction.list}")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from coord_codec import InputError
+from coord_codec.commands.options import Strict
 from coord_detect.console import say
 from coord_trainer.cli.main import app
-from coord_trainer.cli.options import ConfigFile, Overrides, Strict, load_libraries, print_scores, resolve_config
+from coord_trainer.cli.options import ConfigFile, Overrides, load_libraries, print_scores, resolve_config
 
 if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig
@@ -140,6 +141,11 @@ def compare(
 
     # A Path raises for words that are too long for any file.
     configs = [Path(word) for word in words if "=" not in word or os.path.isfile(word)]  # noqa: PTH113
+    if folders := [file for file in configs if file.is_dir()]:
+        raise InputError(
+            f"{folders[0]}: expected a configuration to train, found a folder; finished runs are compared by "
+            "`coord-eval compare --ground-truth ANNOTATIONS NAME=RUN/predictions.jsonl NAME=RUN/predictions.jsonl`"
+        )
     overrides = [word for word in words if Path(word) not in configs]
     seed_numbers = read_seeds(seeds)
     base = base or default_base(configs)

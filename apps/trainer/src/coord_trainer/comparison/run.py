@@ -90,11 +90,13 @@ def compare_configs(
     finished = [run for run in runs if run.folder not in without_result]
 
     # Answer, score and compare
+    scored = data.scored
+    assert scored is not None  # the configurations are checked for it
     decodings = dict.fromkeys(decoding for group in groups for decoding in group.config.evaluation.decoding)
     pages = []
     for place, decoding in enumerate(decodings):
         folder = out / "decodings" / decoding.name if place else out
-        pages.append(_compare_runs(finished, decoding, data.scored, folder, resamples))
+        pages.append(_compare_runs(finished, decoding, scored, folder, resamples))
     if failed:
         run, last_lines = failed[0]
         raise RunError(
@@ -258,7 +260,9 @@ class _Started:
 
 def train_all(runs: Sequence[PlannedRun], jobs: int) -> list[tuple[PlannedRun, str]]:
     """Train `runs` in up to `jobs` parallel processes; returns the failed ones with the last lines of their logs."""
-    waiting, active, failed = list(runs), [], []
+    waiting = list(runs)
+    active: list[_Started] = []
+    failed: list[tuple[PlannedRun, str]] = []
     start = time.time()
     done = 0
     try:

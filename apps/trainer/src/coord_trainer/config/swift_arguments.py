@@ -151,7 +151,10 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
         try:
             values[name] = argument.read(value)
         except ValueError as error:
-            problems.append(str(error))
+            others = [
+                other.name for other in argument_table().values() if isinstance(value, str) and value in other.choices
+            ]
+            problems.append(f"{error}{f'; that is a value of training.{others[0]}' if len(others) == 1 else ''}")
     problems = problems or _contradictions(values, _DEFAULTS | ({"tuner_type": "lora"} if offsets else {}))
     if problems:
         raise ValueError("\n".join(problems))
@@ -159,13 +162,6 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
 
 
 ELSEWHERE = {
-    "epochs": "num_train_epochs",
-    "num_epochs": "num_train_epochs",
-    "steps": "max_steps",
-    "lr": "learning_rate",
-    "lr0": "learning_rate",
-    "batch": "per_device_train_batch_size",
-    "batch_size": "per_device_train_batch_size",
     "train_batch_size": "per_device_train_batch_size",
     "grad_accum": "gradient_accumulation_steps",
     "scheduler": "lr_scheduler_type",
@@ -174,7 +170,6 @@ ELSEWHERE = {
     "betas": "adam_beta1",
     "clip": "max_grad_norm",
     "grad_clip": "max_grad_norm",
-    "rank": "lora_rank",
     "alpha": "lora_alpha",
     "workers": "dataloader_num_workers",
     "num_workers": "dataloader_num_workers",

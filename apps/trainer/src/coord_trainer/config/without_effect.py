@@ -121,4 +121,5 @@ def settings_without_effect(config: Any) -> list[str]:
 
 
 def _is_changed(section: Any, name: str) -> bool:
-    return getattr(section, name) != type(section).model_fields[name].get_default(call_default_factory=True)
+    default = type(section).model_fields[name].get_default(call_default_factory=True)
+    return bool(getattr(section, name) != default)

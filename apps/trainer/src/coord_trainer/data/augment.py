@@ -74,7 +74,7 @@ def _move(target: Object, box: list[float], flipped: bool, view: tuple[float, fl
 
 def _draw_crop(
     boxes: BoundingBoxes, min_share: float, draw: random.Random, keep_all: bool
-) -> tuple[int, int, int, int, list[int]] | None:
+) -> tuple[tuple[int, int, int, int], list[int]] | None:
     """Return (top, left, height, width) of a crop that cuts through no box, and the indices of the boxes inside it.
 
     Returns None if no such crop was drawn. If `keep_all` is set, all boxes are inside the crop.

@@ -23,7 +23,10 @@ _OBJECTS = {"coord_layout": "layout", "coord_boxes": "boxes", "coord_geometry": 
 
 
 def collate_samples(
-    samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None, packing: bool = False
+    samples: list[dict[str, Any]],
+    collate: Callable[..., dict[str, Any]],
+    vocab: CoordVocab | None,
+    packing: bool = False,
 ) -> dict[str, Any]:
     """Collate samples and add the token positions of their objects.
 
@@ -69,7 +72,9 @@ def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
     for batch in batches:
         starts.append(length)
         length += batch["input_ids"].shape[1]
-    packed = {name: torch.cat([batch[name] for batch in batches], dim=1) for name in _TOKEN_KEYS if name in batches[0]}
+    packed: dict[str, Any] = {
+        name: torch.cat([batch[name] for batch in batches], dim=1) for name in _TOKEN_KEYS if name in batches[0]
+    }
     for name in _IMAGE_KEYS:
         if image_tensors := [batch[name] for batch in batches if name in batch]:
             packed[name] = torch.cat(image_tensors)

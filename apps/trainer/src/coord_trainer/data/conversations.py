@@ -117,7 +117,8 @@ def load_conversations(path: Path, images: Path | None, name: str, strict: bool,
     if images is not None and not images.is_dir():
         raise InputError(f"{name}: images: expected a folder of images, found nothing of that kind at {images}")
     root = images or path.parent
-    sha, problems, rows = hashlib.sha256(b"conversations"), [], []
+    sha, problems = hashlib.sha256(b"conversations"), list[Problem]()
+    rows: list[tuple[int, int, tuple[tuple[int, int], ...]]] = []
     for offset, line, where in tqdm(_lines(path), desc=f"checking {name}", unit=" records", leave=False, mininterval=1):
         sha.update(line)
         try:
@@ -135,9 +136,9 @@ def load_conversations(path: Path, images: Path | None, name: str, strict: bool,
     if not rows:
         reason = f"; the first problem: {problems[0]}" if problems else ""
         raise InputError(f"{path}: no usable conversation is left{reason}")
-    offsets, bounds, sizes = zip(*rows, strict=True)
+    offsets, bounds, image_sizes = zip(*rows, strict=True)
     return Conversations(
-        name, path, root, np.array(offsets), np.array(bounds), sizes, sha.hexdigest()[:16], tuple(problems)
+        name, path, root, np.array(offsets), np.array(bounds), image_sizes, sha.hexdigest()[:16], tuple(problems)
     )
 
 

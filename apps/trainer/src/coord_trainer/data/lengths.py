@@ -28,11 +28,15 @@ class Lengths:
 
     def of(self, instance: Instance, text: str) -> int:
         """Return the number of tokens of a sample."""
-        return self.around + self.image(instance.width, instance.height) + self.answer(text)
+        return self.around + self._image(instance) + self.answer(text)
 
     def bound(self, instance: Instance, text: str) -> int:
         """Return an upper bound of the number of tokens without tokenising: a token has at least one byte."""
-        return self.around + self.image(instance.width, instance.height) + len(text.encode())
+        return self.around + self._image(instance) + len(text.encode())
+
+    def _image(self, instance: Instance) -> int:
+        assert instance.width is not None and instance.height is not None  # the reader has measured it
+        return self.image(instance.width, instance.height)
 
 
 def longer_than(

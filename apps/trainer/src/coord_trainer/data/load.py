@@ -80,6 +80,7 @@ def _load(name: str, section: DataSection, source: SourceConfig | None, scored: 
         outside = section.allow_outside
         conversations = load_conversations(source.conversations, source.images, name, section.strict, outside)
         return MixtureSource(name, conversations, section, weight)
+    assert section.annotations is not None
     images = load_annotated(section.annotations, section, name=name, scored=scored).first(section.limit)
     with_sides = sum(map(refers_to_sides, images.instances)) if section.augment.flip else 0
     if with_sides:
@@ -112,7 +113,7 @@ def _has_boxes_alone(images: ImageSet, kind: Geometry) -> bool:
 def _names(sources: Sequence[SourceConfig]) -> list[str]:
     """Return a name for each source; equal names are numbered."""
     names = [source.name or source.path.resolve().stem for source in sources]
-    counts, used = Counter(names), Counter()
+    counts, used = Counter(names), Counter[str]()
     for index, name in enumerate(names):
         if counts[name] > 1:
             used[name] += 1
@@ -230,6 +231,11 @@ def load_scored(config: RunConfig, folder: Path) -> ImageSet:
         images = load_training(config).only
     else:
         images = _load("heldout", rules_of(config).of_heldout(), None, scored=True).images
+    if images is None:
+        raise InputError(
+            f"evaluation.images is {wanted}, and conversations have no boxes to score: name data.heldout_annotations "
+            "with evaluation.images=heldout"
+        )
     _refuse_without_shapes([images], config.data)
     return images
 
@@ -259,11 +265,11 @@ def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
             say(f"{data_set.name}: {counted(len(data_set), 'image')}, {found}, digest {data_set.digest}")
             for line in data_set.notes:
                 say(f"  {line}")
-            for reason, count in data_set.annotations.notes.items():
-                say(f"  {counted_note(count, reason)}")
+            for reason, number in data_set.annotations.notes.items():
+                say(f"  {counted_note(number, reason)}")
         if data_set.problems:
-            count = counted(len(data_set.problems), "problem")
+            problems_found = counted(len(data_set.problems), "problem")
             say(
-                f"  {count}: these records are left out of training and scoring, see {path}; the first: "
+                f"  {problems_found}: these records are left out of training and scoring, see {path}; the first: "
                 f"{data_set.problems[0]}"
             )

@@ -20,9 +20,11 @@ from tqdm import tqdm
 
 from coord_codec import Instance, SequenceLayout, find_layout
 from coord_data.looking.processes import in_processes
+from coord_data.reading.image_set import ImageSet
 from coord_data.records import Records
 from coord_detect.console import world_size
 from coord_trainer.data.augment import augment
+from coord_trainer.data.conversations import Conversations
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.targets import TargetWriter
 from coord_trainer.data.workers import leave_signals_to_the_parent
@@ -50,7 +52,7 @@ def _single_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Samples(Dataset):
+class Samples(Dataset[dict[str, Any]]):
     """The encoded samples of a mixture: token ids, labels and pixels, with `coord_*` keys for the collator.
 
     `coord_layout` and `coord_boxes` are those of the target; a conversation has no objects. `coord_source` is the index
@@ -129,16 +131,21 @@ class Samples(Dataset):
 
     def drawn(self, record: int, epoch: int = 0, number: int = 0) -> tuple[Image.Image, str, Instance]:
         """Return the image of a record, its prompt, and the record with only the objects that answer it."""
-        source, writer = self.mixture.sources[number], self._writers[number]
-        instance = source.images.instances[record]
-        image = source.images.image(record)
+        source, (images, writer) = self.mixture.sources[number], self._annotated(number)
+        instance, image = images.instances[record], images.image(record)
         if self._augments and source.data.augment.active:
             image, instance = augment(image, instance, source.data.augment, writer.seed_of(instance, epoch))
         return image, *writer.ask(instance, epoch)
 
+    def _annotated(self, number: int) -> tuple[ImageSet, TargetWriter]:
+        """Return the images of an annotated source, and what writes their targets."""
+        images, writer = self.mixture.sources[number].images, self._writers[number]
+        assert images is not None and writer is not None
+        return images, writer
+
     def _encode_all(self, number: int) -> list[dict[str, Any]]:
         """Encode all samples of a source in the first epoch with one process per available core."""
-        images = self.mixture.sources[number].images
+        images, _ = self._annotated(number)
         indices = range(len(images))
         size = max(1, _PIECE_BYTES * len(indices) // max(1, self._pixel_bytes(number)))
         pieces = [indices[start : start + size] for start in indices[::size]]
@@ -155,13 +162,15 @@ class Samples(Dataset):
             return [{name: _array(value) for name, value in self._make(record, 0, number).items()} for record in piece]
 
     def _pixel_bytes(self, number: int) -> int:
-        source = self.mixture.sources[number]
-        pixels_N = Records.of(source.images.instances).image_sizes.astype(np.int64).prod(axis=1)
+        source, (images, _) = self.mixture.sources[number], self._annotated(number)
+        pixels_N = Records.of(images.instances).image_sizes.astype(np.int64).prod(axis=1)
         return int(pixels_N.clip(max=source.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
     def _make(self, record: int, epoch: int = 0, number: int = 0) -> dict[str, Any]:
         source = self.mixture.sources[number]
-        if source.images is None:
+        layout: Any
+        boxes: Any
+        if isinstance(source.content, Conversations):
             sample = self._encoder(source.content.raw(record), return_length=True)
             layout, boxes, name = NO_OBJECTS, [], f"{source.content.name}[{record}]"
         else:
@@ -171,7 +180,7 @@ class Samples(Dataset):
 
     def _make_target(self, record: int, epoch: int, number: int) -> tuple[dict[str, Any], Any, Any, str]:
         """Return an encoded image with its target, the layout and true boxes of the target, and the image's name."""
-        data, writer = self.mixture.sources[number].data, self._writers[number]
+        data, (_, writer) = self.mixture.sources[number].data, self._annotated(number)
         image, prompt, instance = self.drawn(record, epoch, number)
         question = {"role": "user", "content": f"<image>{prompt}"}
         answer = {"role": "assistant", "content": writer.text(instance, epoch)}
@@ -193,13 +202,13 @@ def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
-class WholeRounds(Dataset):
+class WholeRounds(Dataset[dict[str, Any]]):
     """A data set padded to a multiple of `ranks` with samples without supervised tokens.
 
     Ranks synchronise after each evaluation batch, so all need equally many; a repeated sample would count twice.
     """
 
-    def __init__(self, samples: Dataset, ranks: int) -> None:
+    def __init__(self, samples: Samples, ranks: int) -> None:
         self._samples = samples
         self._length = -(-len(samples) // ranks) * ranks
 

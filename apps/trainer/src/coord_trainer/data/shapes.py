@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -74,7 +74,8 @@ def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tupl
         if outline_of is not None:
             noun, corners = outline_of(rng, shape, box)
             brush.polygon([(x * side, y * side) for x, y in corners], fill=fill)
-            objects.append(Object(desc=f"{colour} {noun}", geometry={"type": geometry, "coordinates": corners}))
+            shape_of = {"type": geometry, "coordinates": corners}
+            objects.append(Object.model_validate({"desc": f"{colour} {noun}", "geometry": shape_of}))
             continue
         _paint(brush, shape, [round(v * side) for v in box], fill)
         objects.append(_with_shape(Object(desc=f"{colour} {shape}", bbox=box), geometry_of(geometry)))
@@ -83,7 +84,7 @@ def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tupl
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)), objects
 
 
-def _free_box(rng, config: ShapesConfig, taken: list[tuple[float, ...]]) -> tuple[float, ...] | None:
+def _free_box(rng: Any, config: ShapesConfig, taken: list[tuple[float, ...]]) -> tuple[float, ...] | None:
     for _ in range(_TRIES):
         width = rng.uniform(config.min_side, config.max_side)
         height = float(np.clip(width * rng.uniform(0.8, 1.25), config.min_side, config.max_side))

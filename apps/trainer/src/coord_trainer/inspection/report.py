@@ -12,12 +12,13 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.counts import counted
+from coord_data import Evidence
 from coord_data.finding import Finding, by_share
 from coord_data.formats.registry import open_source
 from coord_data.inspection.examine import Examination, evidence_of, examination_of, spread_indices
 from coord_data.inspection.find_data import examine_named
 from coord_data.inspection.report import refuse, say_classes, say_findings, write_report
-from coord_data.reading.image_set import Evidence, ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_data.reading.rules import ReadingRules
 from coord_detect.console import say
 from coord_eval import oracle_predictions, score
@@ -73,6 +74,7 @@ def inspect_data(
 def _examined(config: RunConfig) -> Examination:
     """Return the examination of the data of a configuration, compared with what is held out."""
     data, rules = config.data, _rules(config)
+    assert data.annotations is not None
     heldout = data.heldout_annotations
     held = None if heldout is None else evidence_of(heldout, _rules(config, heldout=True))
     return examine_named(open_source(data.annotations, data.format, data.fields), rules, held, data.max_objects)
@@ -172,8 +174,9 @@ def _evidence(images: ImageSet, config: RunConfig, *, heldout: bool = False) -> 
     if images.evidence is not None:
         return images.evidence
     if images.part is not None:
-        return evidence_of(images.part, ReadingRules(images=images.root, allow_outside=True))
+        return evidence_of(images.part, ReadingRules(images=images.root, allow_outside=True))  # it is read as stated
     annotations = config.data.heldout_annotations if heldout else config.data.annotations
+    assert annotations is not None
     return evidence_of(annotations, _rules(config, heldout=heldout))
 
 
@@ -186,5 +189,7 @@ def explain_unusable(config: RunConfig) -> Iterator[None]:
         for _, single in source_configs(config):
             with suppress(InputError, OSError):
                 data = single.data
+                if data.annotations is None:  # conversations, of which there are no findings
+                    continue
                 say_findings(examination_of(data.annotations, _rules(single), max_objects=data.max_objects))
         raise

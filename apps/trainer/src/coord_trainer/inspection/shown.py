@@ -203,7 +203,7 @@ def loss_terms(objective: ObjectiveConfig) -> tuple[dict[str, float], dict[str, 
 
 
 def _named(objects: Sequence[Object]) -> tuple[Named, ...]:
-    return tuple((o.desc, tuple(o.bbox)) for o in objects)
+    return tuple((o.desc, o.bbox) for o in objects)
 
 
 def _parsed(config: RunConfig, text: str) -> tuple[Named, ...]:

@@ -58,10 +58,10 @@ class LiveBytes(TorchDispatchMode):
     """Counts the bytes of live storages on `device`, each from its first use until it is freed."""
 
     def __init__(self, device: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self._device = device
-        self._seen = {}
+        self._seen: dict[int, int] = {}
 
     def count(self, value: Any) -> None:
         """Count the storage of a tensor, once."""
@@ -78,7 +78,7 @@ class LiveBytes(TorchDispatchMode):
     def _forget(self, key: int) -> None:
         self.now -= self._seen.pop(key)
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and count its results."""
         out = function(*args, **(kwargs or {}))
         for value in tree_leaves(out):
@@ -115,10 +115,9 @@ def _loss_memory(
     objective: CoordObjective, head_VH: Tensor, width: int, labels_BT: Tensor, slots: ObjectSlots | None, offsets: int
 ) -> tuple[int, int, int]:
     """Return the bytes of `LossMemory` at a hidden width."""
-    settings = {"dtype": head_VH.dtype}
-    hidden_BTH = torch.zeros(*labels_BT.shape, width, **settings, requires_grad=True)
-    weight_VH = torch.zeros(len(head_VH), width, **settings, requires_grad=head_VH.requires_grad)
-    added = {}
+    hidden_BTH = torch.zeros(*labels_BT.shape, width, dtype=head_VH.dtype, requires_grad=True)
+    weight_VH = torch.zeros(len(head_VH), width, dtype=head_VH.dtype, requires_grad=head_VH.requires_grad)
+    added: dict[str, Any] = {}
     if offsets and objective.vocab is not None:
         coordinates = objective.vocab.ids
         others = (i for i in range(len(head_VH)) if i not in coordinates)  # markers are somewhere among them
@@ -141,7 +140,7 @@ class _Loss(torch.autograd.Function):
     """Substitute for head and loss that allocates the same memory."""
 
     @staticmethod
-    def forward(ctx, hidden_NH: Tensor, weight_VH: Tensor, loss: LossMemory) -> Tensor:
+    def forward(ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, loss: LossMemory) -> Tensor:
         temporary = torch.empty(loss.forward, dtype=torch.uint8, device="meta")
         del temporary
         ctx.save_for_backward(weight_VH, torch.empty(loss.kept, dtype=torch.uint8, device="meta"))
@@ -149,7 +148,7 @@ class _Loss(torch.autograd.Function):
         return hidden_NH.new_empty(())
 
     @staticmethod
-    def backward(ctx, _) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, _: Any) -> tuple[Tensor | None, ...]:
         weight_VH, _ = ctx.saved_tensors
         temporary = torch.empty(ctx.backward_bytes, dtype=torch.uint8, device="meta")
         del temporary  # it counts the gradients, which follow
@@ -162,7 +161,7 @@ class _Attention(torch.autograd.Function):
     """Substitute for sdpa and flash-attention that saves inputs, mask, output and one number per row."""
 
     @staticmethod
-    def forward(ctx, q_BATD: Tensor, k_BATD: Tensor, v_BATD: Tensor, masked: bool) -> Tensor:
+    def forward(ctx: Any, q_BATD: Tensor, k_BATD: Tensor, v_BATD: Tensor, masked: bool) -> Tensor:
         out_BATD = torch.empty_like(q_BATD)
         # sdpa turns a mask of transformers into numbers of its own in each layer
         mask_B1TT = q_BATD.new_empty(len(q_BATD), 1, q_BATD.shape[2], k_BATD.shape[2]) if masked else None
@@ -170,11 +169,13 @@ class _Attention(torch.autograd.Function):
         return out_BATD
 
     @staticmethod
-    def backward(ctx, _) -> tuple[Tensor, ...]:
-        return *(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]), None
+    def backward(ctx: Any, _: Any) -> tuple[Tensor | None, ...]:
+        return (*(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]), None)
 
 
-def _simulate_attention(module, query, key, value, attention_mask=None, *, padded=False, **_):
+def _simulate_attention(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, *, padded: bool = False, **_: Any
+) -> Any:
     groups = query.shape[1] // key.shape[1]
     if groups > 1:  # sdpa on the CPU repeats keys and values for grouped heads
         key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
@@ -217,12 +218,7 @@ def _autocast(dtype: torch.dtype) -> Iterator[None]:
 
 
 def simulate_step(
-    model: nn.Module,
-    family: Family,
-    optimizer: torch.optim.Optimizer,
-    batch: dict[str, Tensor],
-    rows: int,
-    loss: LossMemory,
+    model: Any, family: Family, optimizer: torch.optim.Optimizer, batch: dict[str, Tensor], rows: int, loss: LossMemory
 ) -> StepMemory:
     """Simulate a step on meta tensors; the optimizer's state exists from its beginning, as in a second step.
 
@@ -232,9 +228,9 @@ def simulate_step(
     """
     padded = not batch.get("attention_mask", torch.ones(1)).all()
     AttentionInterface.register(_SIMULATED, partial(_simulate_attention, padded=padded))
-    core = model.get_base_model() if hasattr(model, "get_base_model") else model
+    core: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     vision, text = core.get_submodule(family.vision_tower), core.get_submodule(family.language_model)
-    head = core.get_submodule(family.head)
+    head: Any = core.get_submodule(family.head)
     for part in (core, vision, text):
         part.config._attn_implementation = _SIMULATED
     model.train()
@@ -300,7 +296,7 @@ def _update(optimizer: torch.optim.Optimizer, trained: list[nn.Parameter]) -> No
     optimizer.zero_grad()
 
 
-def _meta_inputs(batch: dict[str, Tensor], vision: nn.Module) -> dict[str, Any]:
+def _meta_inputs(batch: dict[str, Tensor], vision: Any) -> dict[str, Any]:
     """Return ids and arguments of `get_image_features`, with what a tower would compute from values of the grid."""
     images: dict[str, Any] = {"pixel_values": batch["pixel_values"].to("meta")}
     if "image_sizes" in batch:
@@ -326,7 +322,7 @@ def _meta_inputs(batch: dict[str, Tensor], vision: nn.Module) -> dict[str, Any]:
     return {"ids": batch["input_ids"].to("meta"), "images": images}
 
 
-def _hidden(core: nn.Module, text: nn.Module, inputs: dict[str, Any]) -> Tensor:
+def _hidden(core: Any, text: Any, inputs: dict[str, Any]) -> Any:
     ids_BT = inputs["ids"]
     tower = core.get_image_features(**inputs["images"])
     features = tower.pooler_output

@@ -36,10 +36,10 @@ def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
         for part in map(str, [given] if isinstance(given, str) else given):
             if part not in _GROUPS and not any(matches(name, part) for name in names):
                 raise InputError(f"training.{key}: {part!r} is not in the model; its parts are {_examples(names)}")
-    for key, names, matches in (
-        ("target_regex", modules, re.Pattern.fullmatch),
-        ("freeze_parameters_regex", parameters, re.Pattern.search),
-        ("trainable_parameters_regex", parameters, re.Pattern.search),
+    for key, names, fits in (
+        ("target_regex", modules, re.fullmatch),
+        ("freeze_parameters_regex", parameters, re.search),
+        ("trainable_parameters_regex", parameters, re.search),
     ):
         if (text := training.get(key)) is None:
             continue
@@ -47,7 +47,7 @@ def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
             pattern = re.compile(text)
         except re.error as error:
             raise InputError(f"training.{key}: expected a regular expression, found {text!r} ({error})") from None
-        if not any(matches(pattern, name) for name in names):
+        if not any(fits(pattern, name) for name in names):
             raise InputError(f"training.{key}: nothing in the model matches {text!r}; its parts are {_examples(names)}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -66,16 +66,17 @@ def tiny_without_weights(config: RunConfig, folder: Path, train: ImageSet | Mixt
 
 
 def _texts(config: RunConfig, train: ImageSet | Mixture) -> list[str]:
+    from coord_trainer.data.conversations import Conversations
     from coord_trainer.data.mixture import Mixture
 
     mixture = Mixture.of_one(train, config.data)
     words: set[str] = set()
     prompts = [config.data.prompt]
     for source in mixture.sources:
-        if source.images is None:
+        if isinstance(source.content, Conversations):
             words.update(source.content.texts)
             continue
-        words |= source.images.words
+        words |= source.content.words
         prompts.append(source.data.prompt)
         if source.data.queries != "all":
             prompts.append(source.data.class_prompt.replace("{classes}", ","))
@@ -156,7 +157,7 @@ def _build_model(processor: Qwen3VLProcessor, config: TinyModelConfig) -> Qwen3V
     return model
 
 
-def _smooth_start(model, vocab: CoordVocab, config: TinyModelConfig) -> None:
+def _smooth_start(model: Any, vocab: CoordVocab, config: TinyModelConfig) -> None:
     """Give neighbouring bins and patches similar initial rows, which saves about half the training steps."""
     with torch.no_grad():
         tables = [model.get_input_embeddings().weight]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from coord_codec import RunError
 from coord_codec.counts import counted
@@ -16,12 +16,16 @@ from coord_detect.detection.calibrate import trained_among, trained_images
 from coord_detect.detection.image_sources import Sources
 from coord_detect.detection.session import answer_sources, session_settings
 from coord_detect.model.checkpoints import locate_model
+from coord_detect.settings.record import Settings
 from coord_eval import AnswerSettings, Calibration
 from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods, write_review_exports
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.review.folds import split_folds, train_folds
 from coord_trainer.review.forcing import Forcing
 from coord_trainer.review.judging import Judged, JudgedRecord, judge, of_fold
+
+if TYPE_CHECKING:
+    from coord_detect.answers.local import LocalEngine
 
 LIKELIHOODS = "likelihoods.jsonl"
 
@@ -54,7 +58,7 @@ class _Answered:
     uncalibrated: str
 
 
-def review_annotations(request: ReviewRequest, config: RunConfig, training: RunConfig | None = None) -> Review | None:
+def review_annotations(request: ReviewRequest, config: Settings, training: RunConfig | None = None) -> Review | None:
     """Answer the images, compute the likelihoods of their labels, and judge these by both, on the first rank.
 
     `config` has settings of the answers, `training` those of the models of the folds.
@@ -125,7 +129,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
 
 
 def _ask(
-    request: ReviewRequest, config: RunConfig, model: Path, records: Sequence[JudgedRecord], out: Path
+    request: ReviewRequest, config: Settings, model: Path, records: Sequence[JudgedRecord], out: Path
 ) -> _Answered:
     """Return answers and likelihoods of some records, from files in `out` as far as they are there."""
     sources = request.sources
@@ -135,7 +139,7 @@ def _ask(
     batch = detector.config.evaluation.batch_size
     with answer_sources(detector, some, out / "answers", depends_on, batch=batch, force=request.force) as answered:
         predictions = list(answered.records)
-    forcing = Forcing(detector.engine.checkpoint, detector.config, frozenset(sources.labels))
+    forcing = Forcing(cast("LocalEngine", detector.engine).checkpoint, detector.config, frozenset(sources.labels))
     judged = judge(forcing, records, out, depends_on)
     return _Answered(predictions, judged, detector.reading, detector.calibration, detector.uncalibrated)
 

@@ -24,9 +24,9 @@ from coord_detect.answers.generate import prompt_inputs
 from coord_detect.grammar.markers import DescriptionTrie
 from coord_detect.model.checkpoint import LoadedCheckpoint
 from coord_detect.model.coordinates import coordinate_statistics
+from coord_detect.settings.record import Settings
 from coord_detect.speed.passes import followed_by
 from coord_eval.review import LabelLikelihood
-from coord_trainer.config.run_config import RunConfig
 from coord_trainer.review.label_text import LabelText, label_order, write_labels
 
 TokensOfLabel = tuple[int, list[int], list[list[int]]]
@@ -63,7 +63,7 @@ class Forcing:
     """
 
     checkpoint: LoadedCheckpoint
-    config: RunConfig
+    config: Settings
     names: frozenset[str] = frozenset()
 
     def __call__(

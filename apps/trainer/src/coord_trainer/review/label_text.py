@@ -10,7 +10,7 @@ from typing import Any
 
 from coord_codec import Instance, Object, encode_target, order_objects
 from coord_codec.vocab import marker_family
-from coord_trainer.config.sections import DataSection
+from coord_detect.settings.sections import Asking
 
 Span = tuple[int, int]
 """First character of a part of the text, and the one after its last."""
@@ -35,7 +35,7 @@ class LabelText:
     labels: tuple[LabelSpans, ...]
 
 
-def write_labels(instance: Instance, indices: Sequence[int], data: DataSection, coord_tokens: bool) -> LabelText:
+def write_labels(instance: Instance, indices: Sequence[int], data: Asking, coord_tokens: bool) -> LabelText:
     """Return the answer that consists of the labels of a record at `indices`, in the given order.
 
     Raises:
@@ -43,13 +43,13 @@ def write_labels(instance: Instance, indices: Sequence[int], data: DataSection, 
 
     Example:
         >>> box = {"desc": "cat", "bbox": [0.1, 0.25, 0.5, 0.75]}
-        >>> written = write_labels(Instance(image="a.jpg", objects=[box]), [0], DataSection(markers="obj"), True)
+        >>> written = write_labels(Instance(image="a.jpg", objects=[box]), [0], Asking(markers="obj"), True)
         >>> start, end = written.labels[0].name
         >>> written.text[start:end], len(written.labels[0].coordinates)
         ('cat', 4)
     """
     is_json = data.style == "json"
-    text, labels = "[" if is_json else "", []
+    text, labels = "[" if is_json else "", list[LabelSpans]()
     for index in indices:
         text += ", " if is_json and labels else ""
         piece = _piece(instance, instance.objects[index], data, coord_tokens)
@@ -60,7 +60,7 @@ def write_labels(instance: Instance, indices: Sequence[int], data: DataSection, 
     return LabelText(text + ("]" if is_json else ""), tuple(labels))
 
 
-def label_order(instance: Instance, data: DataSection) -> tuple[list[int], int]:
+def label_order(instance: Instance, data: Asking) -> tuple[list[int], int]:
     """Return the places of a record's labels in the order of an answer, and the number beyond `data.max_objects`.
 
     Crowd regions are no labels. Where training draws the order at random, it is that of the record.
@@ -71,14 +71,14 @@ def label_order(instance: Instance, data: DataSection) -> tuple[list[int], int]:
     return indices[: data.max_objects], max(len(indices) - data.max_objects, 0)
 
 
-def _piece(instance: Instance, obj: Object, data: DataSection, coord_tokens: bool) -> str:
+def _piece(instance: Instance, obj: Object, data: Asking, coord_tokens: bool) -> str:
     form: Any = "tokens" if coord_tokens else "numbers"
     alone = instance.model_copy(update={"objects": (obj,)})
     text = encode_target(alone, markers=data.markers, style=data.style, form=form, geometry=data.shape)
     return text[1:-1] if data.style == "json" else text
 
 
-def _parts(piece: str, desc: str, data: DataSection, coord_tokens: bool) -> tuple[Span, list[Span]]:
+def _parts(piece: str, desc: str, data: Asking, coord_tokens: bool) -> tuple[Span, list[Span]]:
     """Return where the name and the coordinates stand in the text of one object."""
     if data.style != "json":
         start = len(marker_family(data.markers).tokens[0])

@@ -40,14 +40,20 @@ class Seam:
     without: str
 
     @property
+    def _parts(self) -> re.Match[str]:
+        match = _NAME.fullmatch(self.name)
+        assert match is not None, self.name
+        return match
+
+    @property
     def identifier(self) -> str:
         """The name alone, without module, class and parameters."""
-        match = _NAME.fullmatch(self.name)
+        match = self._parts
         return match["instance"] or match["path"].rsplit(".", 1)[-1]
 
     def problem(self) -> str | None:
         """Look the name up in the installed packages; returns what is missing, or None."""
-        match = _NAME.fullmatch(self.name)
+        match = self._parts
         try:
             value: Any = import_module(match["module"])
             for part in match["path"].split("."):

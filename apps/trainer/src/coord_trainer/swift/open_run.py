@@ -81,26 +81,27 @@ class OpenRun:
     @property
     def encode(self) -> Callable[..., dict[str, Any]]:
         """The function that encodes a conversation with images as ids, labels and pixels."""
-        return self.pipeline.template.encode
+        encode: Callable[..., dict[str, Any]] = self.pipeline.template.encode
+        return encode
 
     @property
     def batch_size(self) -> int:
         """The number of samples of a micro-batch on each rank."""
-        return self.pipeline.args.per_device_train_batch_size
+        return int(self.pipeline.args.per_device_train_batch_size)
 
     @property
     def samples_per_step(self) -> int:
         """The number of samples of an optimizer step on all ranks."""
-        return self.batch_size * self.pipeline.args.gradient_accumulation_steps * world_size()
+        return self.batch_size * int(self.pipeline.args.gradient_accumulation_steps) * world_size()
 
     def steps_for(self, samples: int) -> int:
         """Return the number of optimizer steps of training on a number of samples in an epoch."""
         arguments = self.pipeline.args
         if (arguments.max_steps or 0) > 0:
-            return arguments.max_steps
+            return int(arguments.max_steps)
         batches = math.ceil(samples / (self.batch_size * world_size()))
-        per_epoch = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
-        return math.ceil(arguments.num_train_epochs * per_epoch)
+        per_epoch = max(1, math.ceil(batches / int(arguments.gradient_accumulation_steps)))
+        return math.ceil(float(arguments.num_train_epochs) * per_epoch)
 
     def card(self, mixture: Mixture) -> ModelCard:
         """Return how answers are to be generated with the checkpoints of a run that was trained on `mixture`."""
@@ -125,7 +126,7 @@ class OpenRun:
     @property
     def longest_sample(self) -> int:
         """The most tokens of a sample; longer ones are cut off or refused, see `truncation`."""
-        return self.pipeline.template.max_length
+        return int(self.pipeline.template.max_length)
 
     @property
     def truncation(self) -> str | None:
@@ -190,7 +191,7 @@ class OpenRun:
     def train(
         self,
         samples: Samples,
-        scored: Dataset | None,
+        scored: Dataset[Any] | None,
         *,
         callbacks: Sequence[TrainerCallback] = (),
         resume_from: Path | None = None,
@@ -280,6 +281,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), config.data.marker_ids(tokenizer)
     if config.custom.coord_offset.enabled:
+        assert vocab is not None  # the offsets are of its rows
         _install_offsets(config, family, pipeline, vocab, markers)
     opened = OpenRun(config, family, folder, vocab, markers, pipeline)
 
@@ -306,7 +308,7 @@ def target_writer(config: RunConfig, opened: OpenRun, data: DataSection, images:
     return TargetWriter(data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, images.classes)
 
 
-def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
+def _vocab(tokenizer: Any, config: RunConfig, base: str) -> CoordVocab | None:
     try:
         return CoordVocab.from_tokenizer(tokenizer)
     except ValueError as error:

@@ -34,10 +34,10 @@ from coord_trainer.swift.trainer import CoordTrainer, TrainingParts
 from coord_trainer.training.muon import MuonAdamW, muon_groups
 
 
-class _OffsetsApart:
+class _OffsetsApart(OptimizerCallback):
     """Gives the offset tables groups of their own, whatever groups the optimizer of this name forms for the rest."""
 
-    def create_optimizer(self, model=None):
+    def create_optimizer(self, model: Any = None) -> Any:
         """Build the groups of the optimizer, then move the offset tables into groups at the rates of their section."""
         model = self.trainer.model if model is None else model
         optimizer = super().create_optimizer(model=model)
@@ -50,7 +50,7 @@ class _OffsetsApart:
 class _RegisteredGroups(MultimodalOptimizerCallback):
     """swift's parameter groups (vision, aligner, LLM), rearranged by a function that a plugin has registered."""
 
-    def create_optimizer(self, model=None):
+    def create_optimizer(self, model: Any = None) -> Any:
         """Build swift's parameter groups, then those of the named function."""
         model = self.trainer.model if model is None else model
         optimizer = super().create_optimizer(model=model)
@@ -89,7 +89,7 @@ _APART = "multimodal_coord_offset"
 class MuonOptimizer(OptimizerCallback):
     """swift's default parameter groups, with Muon for the matrices of linear layers."""
 
-    def create_optimizer(self, model=None):
+    def create_optimizer(self, model: Any = None) -> Any:
         """Build swift's AdamW and use its parameter groups."""
         model = self.trainer.model if model is None else model
         return MuonAdamW(muon_groups(model, super().create_optimizer(model=model).param_groups))
@@ -99,15 +99,15 @@ class CoordSft(SwiftSft):
     """swift's pipeline with our data sets; `parts` has to be set before `main()`."""
 
     parts: TrainingParts
-    datasets: Sequence[Dataset | None] = (None, None)
+    datasets: Sequence[Dataset[Any] | None] = (None, None)
 
-    def _prepare_dataset(self):
+    def _prepare_dataset(self) -> Any:
         return list(self.datasets)
 
-    def _get_trainer_kwargs(self):
+    def _get_trainer_kwargs(self) -> Any:
         return {"coord_parts": self.parts}
 
-    def _save_trainer_state(self, trainer):
+    def _save_trainer_state(self, trainer: Any) -> Any:
         """Save it without swift's plots, which import matplotlib to look for losses in a folder that has none."""
         trainer.args.report_to = []
         return super()._save_trainer_state(trainer)
@@ -116,7 +116,7 @@ class CoordSft(SwiftSft):
 class _SftWithoutWeights(CoordSft):
     """The pipeline with a model without weights."""
 
-    def _prepare_model_tokenizer(self):
+    def _prepare_model_tokenizer(self) -> Any:
         with torch.device("meta"):
             super()._prepare_model_tokenizer(return_dummy_model=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
 from swift.model import MODEL_MAPPING, register_model
@@ -34,26 +35,26 @@ class CoordTemplate(Template):
     load_images = True
     skip_bbox_norm = True
 
-    def init_processor(self, processor) -> None:  # noqa: D102
+    def init_processor(self, processor: Any) -> None:  # noqa: D102
         self.placeholder_tokens = [self.family.image_token]  # swift writes ids into its list, that of the class
         super().init_processor(processor)
         if processor is not None:
             self.image_token_id = self.config.image_token_id
             self.video_token_id = getattr(self.config, "video_token_id", None)
 
-    def normalize_bbox(self, inputs) -> None:
+    def normalize_bbox(self, inputs: Any) -> None:
         """Leave boxes unchanged, since they are coordinate tokens in the text already."""
         if not self.skip_bbox_norm:
             super().normalize_bbox(inputs)
 
-    def replace_tag(self, media_type, index, inputs):  # noqa: D102
+    def replace_tag(self, media_type: Any, index: Any, inputs: Any) -> Any:  # noqa: D102
         if media_type != "image":
             raise InputError(f"the coordinate template takes images only, found {media_type}")
         if not hasattr(inputs, "expanded"):  # a server such as vLLM expands it
             return [self.family.placeholder]
         return [f"{self.family.vision_start}{inputs.expanded[index]}{self.family.vision_end}"]
 
-    def _encode(self, inputs):
+    def _encode(self, inputs: Any) -> Any:
         processor, family, media = self.processor, self.family, {}
         if inputs.images:
             settings = processor.valid_processor_kwargs._defaults.get("images_kwargs", {})
@@ -68,7 +69,7 @@ class CoordTemplate(Template):
         self._add_token_types(encoded, encoded["input_ids"])
         return encoded
 
-    def _get_position_ids(self, inputs):
+    def _get_position_ids(self, inputs: Any) -> Any:
         """Compute the positions of rows with equal images and lengths once: transformers does so row by row."""
         ids_BT, grids = inputs["input_ids"], inputs.get("image_grid_thw")
         is_image_BT = ids_BT == self.image_token_id
@@ -84,12 +85,12 @@ class CoordTemplate(Template):
         positions_BT = super()._get_position_ids(few)["position_ids"]
         return {"position_ids": positions_BT[:, [place[kind] for kind in kinds]]}
 
-    def _truncate(self, input_ids, labels, encoded, truncation_strategy):
+    def _truncate(self, input_ids: Any, labels: Any, encoded: Any, truncation_strategy: Any) -> Any:
         kept, labels = super()._truncate(input_ids, labels, encoded, truncation_strategy)
         self._add_token_types(encoded, kept)
         return kept, labels
 
-    def _add_token_types(self, encoded, input_ids):
+    def _add_token_types(self, encoded: Any, input_ids: Any) -> Any:
         """Add the model's token types, also to a sample without images, since all rows of a batch need them."""
         if self.family.token_types is not None:
             is_image_T = torch.tensor(input_ids) == self.image_token_id

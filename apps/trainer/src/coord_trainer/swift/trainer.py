@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,7 +75,7 @@ class CoordTrainer(Seq2SeqTrainer):
     It also measures the answers' AP, and marks checkpoints as complete.
     """
 
-    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
+    def __init__(self, *args: Any, coord_parts: TrainingParts, **kwargs: Any) -> None:
         self._parts, self._objective = coord_parts, coord_parts.objective
         self.offset_config = coord_parts.offset
         super().__init__(*args, **kwargs)
@@ -113,7 +114,9 @@ class CoordTrainer(Seq2SeqTrainer):
         for callback in coord_parts.callbacks:
             self.add_callback(callback)
 
-    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
         """Compute the evaluation losses and, if they are due, the scores of answers.
 
         A failure is printed, logged as `eval_failed` and skipped on all ranks, and training continues.
@@ -121,7 +124,8 @@ class CoordTrainer(Seq2SeqTrainer):
         Raises:
             LostPassError: the model's forward pass failed under ZeRO-3 on several ranks.
         """
-        answers, metrics, started = self._parts.answers, {}, time.monotonic()
+        answers, started = self._parts.answers, time.monotonic()
+        metrics: dict[str, float] = {}
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         # An evaluation must not change the random numbers of training
         with self._step_time.paused(), torch.random.fork_rng(devices):
@@ -132,7 +136,7 @@ class CoordTrainer(Seq2SeqTrainer):
                 metrics |= self._attempt("scoring of answers", self._answer_scores)
         if metrics:
             self.log(metrics | {"eval_runtime": round(time.monotonic() - started, 3)})
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def _attempt(self, what: str, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
@@ -147,14 +151,16 @@ class CoordTrainer(Seq2SeqTrainer):
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # it may have failed for lack of memory
         self._step_metrics["eval"].clear()
-        self.log({"eval_failed": message})
+        failed: dict[str, Any] = {"eval_failed": message}
+        self.log(failed)
         return {}
 
     def _answer_scores(self) -> dict[str, float]:
+        assert self._parts.answers is not None
         scorer, device = self._parts.answers.scorer, self.args.device
         with failing_together(device):
             share = scorer.answer(self.model, self.args.process_index, self.args.world_size)
-        answers, scores = gather_lists(share), {}
+        answers, scores = gather_lists(share), dict[str, float]()
         with failing_together(device):
             if self.args.process_index == 0:
                 scores = scorer.score(answers)
@@ -168,14 +174,14 @@ class CoordTrainer(Seq2SeqTrainer):
                 for name, image_HWC in images.items():
                     callback.tb_writer.add_image(name, image_HWC, self.state.global_step, dataformats="HWC")
 
-    def _determine_best_metric(self, metrics, trial) -> bool:
+    def _determine_best_metric(self, metrics: Any, trial: Any) -> bool:
         """Leave the best checkpoint unchanged if its metric was not measured."""
         name = self.args.metric_for_best_model or ""
         return name.removeprefix("eval_") in {key.removeprefix("eval_") for key in metrics} and (
             super()._determine_best_metric(metrics, trial)
         )
 
-    def _save_checkpoint(self, *args, **kwargs):
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
         """Save, mark the checkpoint as complete, and only then delete older ones."""
         folder = Path(self.args.output_dir)
         checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
@@ -195,7 +201,7 @@ class CoordTrainer(Seq2SeqTrainer):
             mark_complete(checkpoint)
             rotate_checkpoints(str(folder), self._kept_checkpoints, self.state.best_model_checkpoint)
 
-    def _load_optimizer_and_scheduler(self, checkpoint):
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> Any:
         """Also load the sums since the last log line."""
         super()._load_optimizer_and_scheduler(checkpoint)
         path = Path(checkpoint or "") / _METRICS
@@ -208,7 +214,7 @@ class CoordTrainer(Seq2SeqTrainer):
         """Return the samples of each source that were trained on, over all ranks and including before a resume."""
         return [round(count) for count in self._sum_over_ranks(self._seen_S.to(self.args.device)).tolist()]
 
-    def train(self, *args, **kwargs):  # noqa: D102
+    def train(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         output = super().train(*args, **kwargs)
         self._parts.seen[:] = self._samples_seen()
         return output
@@ -220,7 +226,7 @@ class CoordTrainer(Seq2SeqTrainer):
         """Return False: swift would keep the same positions of all samples, but the row head selects the exact rows."""
         return False
 
-    def _get_data_collator(self, args, template):
+    def _get_data_collator(self, args: Any, template: Any) -> Any:
         return partial(
             collate_samples,
             collate=super()._get_data_collator(args, template),
@@ -228,7 +234,7 @@ class CoordTrainer(Seq2SeqTrainer):
             packing=self._parts.packing,
         )
 
-    def get_eval_dataloader(self, eval_dataset=None):
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Return a loader that serves each sample once over all ranks; the usual one repeats some in the last batch."""
         if self.args.world_size == 1:
             return super().get_eval_dataloader(eval_dataset)
@@ -276,7 +282,7 @@ class CoordTrainer(Seq2SeqTrainer):
                 "training.per_device_eval_batch_size, or training.eval_strategy=no"
             ) from error
 
-    def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> torch.Tensor | None:
         """Count tokens, coordinate tokens and objects of the global batch: all ranks, all micro-batches."""
         if not batch_samples or "labels" not in batch_samples[0]:
             return None
@@ -286,12 +292,14 @@ class CoordTrainer(Seq2SeqTrainer):
         counts = global_denominators(counted, self._objective.vocab, lambda x: self._sum_over_ranks(x.to(device)))
         return torch.stack(list(counts.values()))
 
-    def training_step(self, model, inputs, *args, **kwargs):
+    def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a micro-batch forward and backward."""
         with without_input_casts(self.model, self.accelerator.native_amp):
             return super().training_step(model, inputs, *args, **kwargs)
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         """Return the loss of a micro-batch, divided by the counts of the whole optimizer step."""
         training, parts = self.model.training, self._parts
         denominators = None
@@ -339,15 +347,15 @@ class CoordTrainer(Seq2SeqTrainer):
             self._unwrapped = model, self.accelerator.unwrap_model(model)
         return self._unwrapped[1]
 
-    def floating_point_ops(self, inputs) -> int:
+    def floating_point_ops(self, inputs: Any) -> int:
         """Return transformers' estimate, from parameters that are counted once and not in each step."""
-        return 6 * inputs["input_ids"].numel() * self._inner_parameters
+        return 6 * int(inputs["input_ids"].numel()) * self._inner_parameters
 
     @cached_property
     def _inner_parameters(self) -> int:
         return int(self.model.num_parameters(exclude_embeddings=True)) if hasattr(self.model, "num_parameters") else 0
 
-    def _get_grad_norm(self, model, grad_norm=None):
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """Return the gradient's norm, which has to be finite (swift removes a NaN without a word)."""
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         scaled = self.accelerator.scaler is not None or (bool(self.args.deepspeed) and self.args.fp16)
@@ -357,9 +365,9 @@ class CoordTrainer(Seq2SeqTrainer):
 
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1
-        return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
+        return bool(step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0)
 
-    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Add the means of every loss term since the last log line, over all ranks, and the seconds of a step."""
         if self.model.training and (line := self._log_line("train", "")):
             logs |= line | {f"grad_norm/{name}": norm for name, norm in self._norms.items()}
@@ -372,7 +380,7 @@ class CoordTrainer(Seq2SeqTrainer):
         return log_line(metrics, metrics.flush(self._sum_over_ranks), prefix)
 
 
-def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> tuple[nn.Parameter, ...]:
+def idle_vision(model: Any, names: Sequence[str] = ("model.visual",)) -> tuple[nn.Parameter, ...]:
     """Return the trained parameters of vision tower and merger, which a batch without images does not use.
 
     Raises:
@@ -383,8 +391,8 @@ def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> t
     return tuple({id(parameter): parameter for parameter in parameters}.values())
 
 
-def active_head(model: nn.Module) -> nn.Module:
+def active_head(model: Any) -> Any:
     """Return the head of a model, with or without PEFT and its `modules_to_save`."""
-    head = model.get_output_embeddings()
+    head: Any = model.get_output_embeddings()
     copies = getattr(head, "modules_to_save", None)
     return head if copies is None else copies[head.active_adapters[0]]

@@ -26,17 +26,17 @@ class TrainingProgress(TrainerCallback):
     _bar: tqdm | None = None
     _trained: str = ""
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         if state.is_world_process_zero:
             self._bar = tqdm(
                 total=state.max_steps, initial=state.global_step, desc="training", unit="step", mininterval=0.5
             )
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         if self._bar is not None:
             self._bar.update(state.global_step - self._bar.n)
 
-    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: D102
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:  # noqa: D102
         if self._bar is None or not logs:
             return
         if "train_total_loss" in logs:
@@ -45,7 +45,7 @@ class TrainingProgress(TrainerCallback):
         if "eval_total_loss" in logs:
             say(f"  step {state.global_step}: evaluation loss {logs['eval_total_loss']:.3f}{self._trained}")
 
-    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         if self._bar is not None:
             self._bar.close()
 
@@ -53,7 +53,7 @@ class TrainingProgress(TrainerCallback):
 class IntervalsOfNow(TrainerCallback):
     """Logs, evaluates and saves as often as this call says, which a resume would read from the checkpoint's state."""
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         state.compute_steps(args, state.max_steps)
 
 
@@ -63,7 +63,7 @@ class EachEpoch(TrainerCallback):
 
     begin: Callable[[int], None]
 
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         self.begin(int(state.epoch or 0))
 
 
@@ -74,7 +74,7 @@ class StepTime(TrainerCallback):
     _step: int = 0
     _since: float = field(default_factory=time.monotonic)
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         self._step, self._since = state.global_step, time.monotonic()
 
     @contextmanager
@@ -108,7 +108,7 @@ class MetricsFile(TrainerCallback):
 
     path: Path
 
-    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: D102
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:  # noqa: D102
         if not logs or ("train_runtime" in logs and state.global_step < state.max_steps):
             return  # a summary written at an interruption does not describe the run
         if state.is_world_process_zero:

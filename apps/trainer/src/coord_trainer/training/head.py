@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +25,7 @@ HEAD = "coord::head and loss"
 
 
 @contextmanager
-def row_selecting_head(model: nn.Module, head: nn.Module, rows: RowHead) -> Iterator[RowHead]:
+def row_selecting_head(model: nn.Module, head: Any, rows: RowHead) -> Iterator[RowHead]:
     """Make the head of `model` compute the objective on supervised rows, within this block only.
 
     Unless `rows.fused`, it is computed from the logits of all positions.
@@ -32,7 +33,7 @@ def row_selecting_head(model: nn.Module, head: nn.Module, rows: RowHead) -> Iter
     is_plain = isinstance(head, nn.Linear) and head.bias is None  # no layer of LoRA
 
     def logits(hidden_H: torch.Tensor) -> torch.Tensor:
-        logits_V = own_forward(hidden_H)
+        logits_V: torch.Tensor = own_forward(hidden_H)
         # If the head is not plain, the hook of its inner layer has added the offsets.
         offsets = active_offsets(model) if is_plain else None
         if offsets is None:

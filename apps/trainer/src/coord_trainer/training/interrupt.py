@@ -101,7 +101,7 @@ class StopAtBoundary(TrainerCallback):
     """Its `signum` is that of this rank, and is set to the largest over all ranks."""
     _stopped: bool = False
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         signum = largest_over_ranks(self.interruption.signum, args.device)
         if signum:
             self.interruption.signum = signum
@@ -109,7 +109,7 @@ class StopAtBoundary(TrainerCallback):
             control.should_save = control.should_training_stop = True
             control.should_evaluate = False
 
-    def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         if self._stopped:  # the checkpoint is saved, and an evaluation would delay the end of the process
             control.should_save = control.should_evaluate = False
 
@@ -122,10 +122,10 @@ class TrainingClock(TrainerCallback):
     """Seconds of training up to the checkpoint that training is resumed from."""
     _started: float = field(default_factory=time.monotonic)
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         self._started = time.monotonic()
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         # Saved with the state in trainer_state.json.
         state.stateful_callbacks[type(self).__name__] = {"args": {}, "attributes": {"seconds": round(self.seconds, 1)}}
 

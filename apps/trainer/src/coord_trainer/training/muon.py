@@ -45,7 +45,7 @@ class MuonAdamW(torch.optim.AdamW):
     """
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Take one step; returns the result of `closure` if it is given."""
         loss = None
         if closure is not None:
@@ -149,7 +149,7 @@ def _factor(gram: Tensor) -> Tensor:
     return factor
 
 
-def muon_groups(model: nn.Module, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def muon_groups(model: Any, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Split an optimizer's parameter groups into the matrices of linear layers and everything else.
 
     The patch embedding, a convolution, counts as a linear layer. The output head does not: like an embedding's, its

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback
 
@@ -23,6 +22,7 @@ from coord_detect.console import say
 from coord_trainer.training.callbacks import append_line
 from coord_trainer.training.head import HEAD
 
+DeviceType = torch.autograd.DeviceType  # type: ignore[attr-defined]  # torch.autograd does not list it
 _PARTS = {"coord::vision": "vision", "coord::body": "body", HEAD: "head and loss"}
 _RANGES = {"Optimizer.": "optimizer", "enumerate(DataLoader)": "data"}
 _HOST = {"launches": "LaunchKernel", "waits": "Synchronize"}
@@ -38,16 +38,16 @@ class StepProfile(TrainerCallback):
     def __init__(self, path: Path, vision_tower: str, language_model: str) -> None:
         self._path = path
         self._parts = {vision_tower: "coord::vision", language_model: "coord::body"}
-        self._profiler = None
+        self._profiler: profile | None = None
         self._finished = False
 
-    def on_train_begin(self, args, state, control, model=None, **kwargs) -> None:  # noqa: D102
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:  # noqa: D102
         core = model.get_base_model() if hasattr(model, "get_base_model") else model
         for name, part in self._parts.items():
             mark(core.get_submodule(name), part)
         self._first = state.global_step + _WARM_UP
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         if state.global_step == self._first and not self._finished:
             cuda = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
             self._profiler = profile(activities=[ProfilerActivity.CPU, *cuda])
@@ -55,15 +55,17 @@ class StepProfile(TrainerCallback):
         elif self._profiler is not None and state.global_step == self._first + _PROFILED:
             self._finish(state)
 
-    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
         if self._profiler is not None:
             self._finish(state)
         elif state.global_step < self._first + 1:
             say(f"nothing was profiled: profiling needs at least {_WARM_UP + 1} steps, found {state.global_step}")
 
-    def _finish(self, state) -> None:
+    def _finish(self, state: Any) -> None:
+        assert self._profiler is not None
         self._profiler.stop()
-        events, self._profiler = self._profiler.profiler.kineto_results.events(), None
+        results: Any = self._profiler.profiler
+        events, self._profiler = results.kineto_results.events(), None
         steps = state.global_step - self._first
         self._finished = True
         if not state.is_world_process_zero:

@@ -20,7 +20,7 @@ def largest_over_ranks(number: _Number, device: torch.device | str = "cpu") -> _
         return number
     value = torch.tensor(number, device=device, dtype=torch.float64 if isinstance(number, float) else torch.int64)
     distributed.all_reduce(value, op=distributed.ReduceOp.MAX)
-    return value.item()
+    return type(number)(value.item())
 
 
 @contextmanager

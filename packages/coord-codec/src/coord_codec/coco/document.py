@@ -182,8 +182,8 @@ def content_of(
 class _Content:
     """The steps from columns to content.
 
-    Problems come with the position of their annotation; `with_image` are images that a refused target may take
-    along.
+    Problems and notes on boxes come with the position of their annotation; `with_image` are images that a refused
+    target may take along.
     """
 
     annotations: AnnotationColumns
@@ -191,6 +191,7 @@ class _Content:
     on_bad_box: OnBadBox | None
     geometry: Geometry | None
     problems: list[tuple[int, Problem]] = field(default_factory=list)
+    noted: list[tuple[int, Sequence[str]]] = field(default_factory=list)
     with_image: set[int] = field(default_factory=set)
     uncertain: dict[int, set[str]] = field(default_factory=dict)
 
@@ -203,7 +204,10 @@ class _Content:
         usable_I = np.array([bool(image.file_name and image.width) for image in reader.images], bool)
         fractions_N4, clipped_N = self._place(table, usable_I)
         shapes = {} if self.geometry is None else self._shapes(table, fractions_N4, self.geometry)
+        clipped_N &= ~np.isnan(fractions_N4[:, 0])  # a refused box is in no other count
         notes[CLIPPED] += int(clipped_N.sum())
+        refused = {position for position, _ in self.problems} if self.on_bad_box else set[int]()
+        notes.update(note for position, own in self.noted if position not in refused for note in own)
         is_target_N = ~np.isnan(fractions_N4[:, 0]) & ~crowd_N
         flags_N = table.flags_N | np.where(is_target_N, BoxFlag.TARGET, 0) | np.where(clipped_N, BoxFlag.CLIPPED, 0)
         left_out = self.with_image if self.on_bad_box == "drop_image" else set()
@@ -239,6 +243,7 @@ class _Content:
                 row = reader.row(record)
                 if row is not None:
                     further.append((position, row))
+                    self.noted += [(position, row.notes)] if row.notes else []
                     reader.notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
             except InputError as error:
                 name, _, message = str(error).partition(": ")

@@ -41,7 +41,9 @@ _PANOPTIC = (
 )
 READ = PHRASE_KEYS | OF_COCO | {"attributes", "segments_info", SCALABEL}
 """Fields of an annotation that are read, or told otherwise."""
-_NOTHING = frozenset(("empty", "blank", "background", "nothing"))
+_NOTHING = frozenset(
+    ("empty", "blank", "background", "nothing", "none", "no animal", "no animals", "no object", "no objects")
+)
 """Names of categories whose annotations without a box say that an image has no objects, as COCO Camera Traps' do."""
 WITHOUT_OBJECTS = "annotations that state an image without objects, by a category such as empty"
 CROWDS = "crowd regions, which are not training targets"
@@ -94,6 +96,7 @@ class Annotation(NamedTuple):
         bbox_xywh: x, y, width and height in pixels; for a rotated box those of the upright box around it
         area: stated area in square pixels; None if there is none
         iscrowd: whether it is a crowd region, which covers many objects
+        notes: notes on its box, to be counted unless it is refused
     """
 
     image: int
@@ -101,6 +104,7 @@ class Annotation(NamedTuple):
     bbox_xywh: tuple[float, float, float, float]
     area: float | None
     iscrowd: bool
+    notes: Sequence[str] = ()
 
 
 class CocoReader:
@@ -188,7 +192,8 @@ class CocoReader:
         image = self._find_row(record, "image_id", self._image_ids, "an image")
         category = self._find_row(record, "category_id", self._category_ids, "a category")
         shapes = (record.get("bbox"), record.get("segmentation"), record.get("keypoints"))
-        if not any(shapes) and self.categories[category].name.strip().lower() in _NOTHING:
+        is_shaped = any(shape and shape != [0, 0, 0, 0] for shape in shapes)
+        if not is_shaped and self.categories[category].name.strip().lower().replace("_", " ") in _NOTHING:
             self.notes[WITHOUT_OBJECTS] += 1
             return None
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")
@@ -203,7 +208,6 @@ class CocoReader:
         if outline := self.turned(record, (x, y, width, height)):
             x, y = min(outline[::2]), min(outline[1::2])
             width, height = max(outline[::2]) - x, max(outline[1::2]) - y
-            self.notes[ROTATED] += 1
         iscrowd = record.get("iscrowd", 0)
         if iscrowd not in (0, 1):
             raise InputError(f"iscrowd: expected 0 or 1, found {iscrowd!r:.80}")
@@ -211,9 +215,10 @@ class CocoReader:
         area_px = None if area is None else finite_numbers([area], 1, "area")[0]
         if area_px is not None and area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
+        notes = [ROTATED] if outline else []
         if not iscrowd and not outline:
-            self.notes.update(contradictions((x, y, width, height), area_px, record.get("segmentation")))
-        return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd))
+            notes = contradictions((x, y, width, height), area_px, record.get("segmentation"))
+        return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd), notes)
 
     def turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:
         """Return the corners of the oriented box that a row states beside its unturned one, or None."""

@@ -77,18 +77,20 @@ def coco_shape(
         >>> coco_shape(record, geometry_of("polygon"), (0.1, 0.1, 0.5, 0.4), (100, 100), None, Counter()).coordinates
         (0.1, 0.1, 0.5, 0.1, 0.5, 0.4)
     """
+    own = Counter[str]()  # a shape that is refused is in no other count
     try:
-        shape = _own_shape(record, kind, size, names, notes)
+        shape = _own_shape(record, kind, size, names, own)
         if shape is None:
             coordinates = kind.from_box(bbox)
             if coordinates is None:
                 raise InputError(f"expected a {kind.name} geometry, found none")
-            notes[in_place_of(kind)] += 1
+            own[in_place_of(kind)] += 1
             shape = Shape(kind.name, coordinates)
         kind.written(shape.coordinates, _GRID)
     except ValueError as error:
         error_type = type(error) if isinstance(error, InputError) else InputError
         raise error_type(f"{kind.coco_field or 'bbox'}: {error}") from None
+    notes.update(own)
     return shape
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,7 @@ MEANINGS: dict[str, str] = {
     "missed": "ground truth, missed",
 }
 """Meaning of the line styles of a page that compares answers with the ground truth."""
+_HIDDEN = " hidden"
 _MARKS = {"false": "✗ ", "missed": "missed: "}
 _LONGEST = 28
 _LETTER, _WIDE_LETTER, _LINE = 6.9, 12.5, 14.0
@@ -41,6 +43,8 @@ class Drawn:
         named: whether its label is written beside it
         points: points in [0, 1] that outline another shape than a box
         kind: geometry of these points
+        above: it is drawn at thresholds of the score above this one alone
+        up_to: and at those up to this one
     """
 
     label: str
@@ -51,16 +55,32 @@ class Drawn:
     named: bool = True
     points: Sequence[tuple[float, float]] = ()
     kind: Geometry | None = None
+    above: float | None = None
+    up_to: float | None = None
+
+    def is_drawn(self, threshold: float) -> bool:
+        """Return whether it is drawn at a threshold of the score."""
+        return (self.above is None or self.above < threshold) and (self.up_to is None or threshold <= self.up_to)
+
+    def bounds(self, threshold: float) -> str:
+        """Return the attributes by which a page draws it at these thresholds alone; at this one it is hidden or not."""
+        if self.above is None and self.up_to is None:
+            return ""
+        above = "" if self.above is None else f' data-above="{self.above:.6g}"'
+        up_to = "" if self.up_to is None else f' data-up-to="{self.up_to:.6g}"'
+        return f"{above}{up_to}{'' if self.is_drawn(threshold) else _HIDDEN}"
 
 
-def image_svg(name: str, size: tuple[float, float], boxes: Sequence[Drawn], data: str | None = None) -> str:
+def image_svg(
+    name: str, size: tuple[float, float], boxes: Sequence[Drawn], data: str | None = None, threshold: float = -math.inf
+) -> str:
     """Return an image with boxes.
 
     Labels are placed beside their boxes, those of errors first; one that finds no room is hidden until the image is
     enlarged, and its tooltip stays.
 
     The width and height of the image are in any unit, `name` is for screen readers, and without the image
-    itself, a data URL, the background is plain.
+    itself, a data URL, the background is plain. What is drawn at some thresholds alone is hidden unless this is one.
 
     Example:
         >>> image_svg("a.jpg", (64, 48), [Drawn("cat", (0.1, 0.1, 0.5, 0.5))])[:4]
@@ -68,23 +88,31 @@ def image_svg(name: str, size: tuple[float, float], boxes: Sequence[Drawn], data
     """
     zoom = MAX_SIDE / max(size)
     w, h = (max(round(side * zoom), 1) for side in size)
-    fine = " fine" if len(boxes) > _FINE else ""
+    order = [
+        (box, box.bounds(threshold))
+        for box in sorted(boxes, key=lambda drawn: -(drawn.box[2] - drawn.box[0]) * (drawn.box[3] - drawn.box[1]))
+    ]
+    fine = " fine" if sum(not bounds.endswith(_HIDDEN) for _, bounds in order) > _FINE else ""
     parts = [
         f'<svg class="overlay{fine}" viewBox="0 0 {w} {h}" role="img" aria-label="{safe(name)}">'
         f'<rect class="ground" width="{w}" height="{h}"/>'
     ]
     if data:
         parts.append(f'<image width="{w}" height="{h}" href="{safe(data)}"/>')
-    order = sorted(boxes, key=lambda drawn: -(drawn.box[2] - drawn.box[0]) * (drawn.box[3] - drawn.box[1]))
-    corners = ((x1 * w, y1 * h, x2 * w, y2 * h) for x1, y1, x2, y2 in (box.box for box in order if not box.points))
-    rings = "".join(f"M{x1:.0f} {y1:.0f}H{x2:.0f}V{y2:.0f}H{x1:.0f}z" for x1, y1, x2, y2 in corners)
-    parts.append(f'<path class="casing" d="{rings}"/>' if rings else "")
-    parts += [_outline(box, w, h) for box in order]
-    for box in order:
+    rings: dict[str, str] = {}
+    for box, bounds in order:
+        if not box.points:
+            x1, y1, x2, y2 = box.box
+            ring = f"M{x1 * w:.0f} {y1 * h:.0f}H{x2 * w:.0f}V{y2 * h:.0f}H{x1 * w:.0f}z"
+            rings[bounds] = rings.get(bounds, "") + ring
+    parts += [f'<path class="casing" d="{path}"{bounds}/>' for bounds, path in rings.items()]
+    parts += [_outline(box, w, h, bounds) for box, bounds in order]
+    for box, bounds in order:
         again, colour = divmod(box.slot, len(PALETTE))
         if again:  # the number that tells apart the labels of one colour, in the lower left corner
             x, y = box.box[0] * w + 3, box.box[3] * h - 3
-            parts.append(f'<text class="number c{colour}" x="{x:.0f}" y="{y:.0f}">{again + 1}</text>')
+            place = f'x="{x:.0f}" y="{y:.0f}"{bounds}'
+            parts.append(f'<text class="number c{colour}" {place}>{again + 1}</text>')
     return "".join([*parts, *_labels(order, w, h), "</svg>"])
 
 
@@ -98,14 +126,14 @@ def fate_legend(fates: Sequence[str] = tuple(MEANINGS)) -> str:
     return f'<p class="key">{"".join(items)}<span>Colours stand for labels.</span></p>'
 
 
-def _outline(drawn: Drawn, w: int, h: int) -> str:
+def _outline(drawn: Drawn, w: int, h: int, bounds: str) -> str:
     x1, y1, x2, y2 = drawn.box
     shape = f'<rect x="{x1 * w:.1f}" y="{y1 * h:.1f}" width="{(x2 - x1) * w:.1f}" height="{(y2 - y1) * h:.1f}"'
     tag = "rect"
     if drawn.points and drawn.kind is not None:
         shape = outline_svg([(x * w, y * h) for x, y in drawn.points], drawn.kind)
         tag = shape[1:].partition(" ")[0]
-    shape += f' class="{drawn.fate} c{drawn.slot % len(PALETTE)}"'
+    shape += f' class="{drawn.fate} c{drawn.slot % len(PALETTE)}"{bounds}'
     return f"{shape}><title>{safe(drawn.tip or drawn.label)}</title></{tag}>"
 
 
@@ -123,12 +151,13 @@ def label_key(slots: Mapping[str, int], most: int = 60, folded: bool = True) -> 
     return f'<details class="key"{opened}><summary>Colours of labels</summary>{items}{more}</details>'
 
 
-def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
-    """Place the labels, those of errors first, where they overlap no other."""
+def _labels(order: Sequence[tuple[Drawn, str]], w: int, h: int) -> list[str]:
+    """Place the labels, those that are not hidden and of these errors first, where they overlap no other."""
     urgency = {"missed": 0, "false": 1}
     placed: list[tuple[float, float, float, float]] = []
     texts = []
-    for drawn in sorted((d for d in order if d.named), key=lambda d: urgency.get(d.fate, 2)):
+    named = (item for item in order if item[0].named)
+    for drawn, bounds in sorted(named, key=lambda item: (item[1].endswith(_HIDDEN), urgency.get(item[0].fate, 2))):
         text = _MARKS.get(drawn.fate, "") + (drawn.label.strip() or "(no label)")
         text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
         # East Asian characters are about twice as wide as Latin ones.
@@ -139,7 +168,8 @@ def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
         x, y = (free or next(_places(drawn, width, w, h)))[:2]
         hidden = "" if free is not None else " over"
         texts.append(
-            f'<text class="c{drawn.slot % len(PALETTE)}{hidden}" x="{x + 2:.0f}" y="{y + 11:.0f}">{safe(text)}</text>'
+            f'<text class="c{drawn.slot % len(PALETTE)}{hidden}" x="{x + 2:.0f}" y="{y + 11:.0f}"'
+            f"{bounds}>{safe(text)}</text>"
         )
     return texts
 

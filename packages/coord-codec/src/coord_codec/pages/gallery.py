@@ -66,6 +66,8 @@ class Gallery:
         slots: place of the colour of each label, see `label_slots`
         cards: what `html` shows
         sharpness: pixels of an image per unit of its drawing
+        scores: lowest score, the threshold at which boxes are drawn at first, and highest score, if they are drawn by
+            their score: then a slider sets the threshold
 
     Example:
         >>> from PIL import Image
@@ -80,6 +82,7 @@ class Gallery:
         self.labels = tuple(labels)
         self.slots = label_slots(self.labels)
         self.cards: list[Card] = []
+        self.scores: tuple[float, float, float] | None = None
         self.sharpness = next((value for most, value in _SHARPNESS if expected <= most), _LEAST_SHARPNESS)
         self._left = budget
         self._problems: dict[str, list[str]] = {}
@@ -157,6 +160,7 @@ class Gallery:
             _select("sort", "", [(f"{k}{'-' if down else '+'}", name) for k, (name, down) in enumerate(sorts)]),
             '<label><input type="checkbox" name="truth" checked> ground truth</label>' if compares else "",
             '<label><input type="checkbox" name="names" checked> labels</label>',
+            _slider(*self.scores) if self.scores else "",
             '<output aria-live="polite"></output><button type="reset">reset</button>',
         ]
         figures = "".join(map(_figure, cards))
@@ -172,6 +176,12 @@ def _figure(card: Card) -> str:
         f'data-search="{safe(card.search)}">{card.html}<figcaption>{safe(card.caption)}{link}</figcaption>'
         f"{card.details}</figure>"
     )
+
+
+def _slider(low: float, value: float, high: float) -> str:
+    """Return the range of thresholds of the score, with the one at which boxes are drawn at first."""
+    bounds = f'min="{low:.6g}" max="{high:.6g}" value="{value:.6g}"'
+    return f'<label>score from <b>{value:.3g}</b> <input type="range" name="threshold" step="any" {bounds}></label>'
 
 
 def _select(name: str, everything: str, options: Iterable[tuple[str, str]]) -> str:

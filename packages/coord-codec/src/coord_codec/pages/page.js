@@ -68,6 +68,8 @@
       values: shot.dataset.values.split(" ").map(Number),
       text: `${shot.dataset.search} ${shot.textContent}`.toLowerCase(),
     }]));
+    const bounded = all("[data-above], [data-up-to]", grid);
+    let drawn = form.elements.threshold?.value;
     const chosen = (name) => form.elements[name]?.value ?? "";
     const visible = () => [...grid.children].filter((shot) => !shot.hidden);
     const apply = () => {
@@ -87,6 +89,16 @@
       if (sorted.some((shot, place) => shot !== grid.children[place])) grid.append(...sorted);  // which loses the focus
       grid.classList.toggle("no-truth", form.elements.truth && !form.elements.truth.checked);
       grid.classList.toggle("no-names", form.elements.names && !form.elements.names.checked);
+      const threshold = form.elements.threshold;
+      if (threshold && threshold.value !== drawn) {
+        drawn = threshold.value;
+        const least = Number(drawn);
+        threshold.parentNode.querySelector("b").textContent = Number(least.toPrecision(3));
+        for (const box of bounded) {
+          const { above, upTo } = box.dataset;
+          box.toggleAttribute("hidden", (above !== undefined && least <= Number(above)) || least > Number(upTo ?? least));
+        }
+      }
       form.querySelector("output").textContent = `${visible().length} of ${shots.length} images`;
     };
     form.hidden = false;
@@ -103,6 +115,8 @@
         for (const [name, value] of new URLSearchParams(link.dataset.filter)) {
           if (form.elements[name]) form.elements[name].value = value;
         }
+        const threshold = form.elements.threshold;  // findings are about all boxes
+        if (threshold) threshold.value = threshold.min;
         form.closest("details").open = true;
         apply();
       });

@@ -12,6 +12,7 @@ from coord_codec import AnnotationSet, Problem
 from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
 from coord_data.looking.image_paths import Found, found_here
+from coord_data.sources.partners import Partners, partners_of
 from coord_data.sources.raw import RawImage, Reading
 from coord_data.sources.source import Source
 
@@ -42,6 +43,7 @@ class Evidence:
         raw: the numbers as the source states them
         folder: the images that were opened
         files: what a look at each image of `raw` told; empty before `gather_evidence`
+        partners: which images and annotation files have no partner, of a format with a file for each image
     """
 
     named: Path
@@ -53,6 +55,7 @@ class Evidence:
     raw: RawBoxes = field(repr=False)
     folder: ImageFolder = field(repr=False)
     files: Looks = field(default_factory=_no_looks, repr=False)
+    partners: Partners = field(default_factory=Partners, repr=False)
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class AnnotationFormat:
         load: reads a source entirely, in place of `read`
         has_label_files: whether a folder holds files of this format, one for each image, as those of several formats
             may lie in one folder
+        file_an_image: whether the format has a file for each image, so that one of the two may be missing
     """
 
     name: str
@@ -100,6 +104,7 @@ class AnnotationFormat:
     read: Read | None = None
     load: Load | None = None
     has_label_files: Recognise | None = None
+    file_an_image: bool = False
 
     @property
     def geometries(self) -> tuple[str, ...]:
@@ -140,7 +145,18 @@ class AnnotationFormat:
 
         annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry, image_fault)
         raw = raw_of_reading(reading, self.name)
-        return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
+        partners = partners_of(reading, source.is_dir) if self.file_an_image else Partners()
+        return Evidence(
+            source.named,
+            annotations,
+            reading.root,
+            reading.root,
+            self.name,
+            reading.notes,
+            raw,
+            folder,
+            partners=partners,
+        )
 
 
 def _renamed(image: RawImage, here: Mapping[str, Found]) -> RawImage:

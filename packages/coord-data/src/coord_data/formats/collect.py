@@ -152,16 +152,17 @@ def _fields(
     box, clipped = placed
     from coord_codec.placing import CLIPPED
 
+    fields: dict[str, Any] = {"bbox": box}
+    if not (kind.is_box or stated.ignored):
+        # One conversion for all formats: that of COCO, in pixels.
+        size = size or _NOMINAL
+        record = {"segmentation": stated.outlines, "keypoints": list(stated.keypoints)}
+        if stated.unit == "fractions":
+            record["segmentation"] = [_scaled(outline, size) for outline in stated.outlines]
+            record["keypoints"] = _scaled(stated.keypoints, (*size, 1.0))
+        fields["geometry"] = coco_shape(record, kind, box, size, stated.keypoint_names, notes)
     notes[CLIPPED] += clipped
-    if kind.is_box or stated.ignored:
-        return {"bbox": box}
-    # One conversion for all formats: that of COCO, in pixels.
-    size = size or _NOMINAL
-    record = {"segmentation": stated.outlines, "keypoints": list(stated.keypoints)}
-    if stated.unit == "fractions":
-        record["segmentation"] = [_scaled(outline, size) for outline in stated.outlines]
-        record["keypoints"] = _scaled(stated.keypoints, (*size, 1.0))
-    return {"bbox": box, "geometry": coco_shape(record, kind, box, size, stated.keypoint_names, notes)}
+    return fields
 
 
 def _point(stated: RawObject, extent: tuple[float, float], kind: Geometry) -> dict[str, Any]:

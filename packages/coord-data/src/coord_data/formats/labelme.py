@@ -3,7 +3,7 @@
 | `shape_type` | rule |
 |---|---|
 | `rectangle` (two corners in any order), or four corners that are upright | a box |
-| `polygon`, `rotation` | an outline; as a box the one around it, counted |
+| `polygon`, `oriented_rectangle`, `rotation` | an outline; as a box the one around it, counted |
 | `circle` (centre, and a point on it) | the box around it |
 | `point` | a point |
 | `line`, `linestrip`, `mask`, others | refused |
@@ -24,12 +24,15 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import OUTLINED, kept, with_fields
-from coord_data.looking.image_paths import ImageIndex, find_root
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, ImageIndex, find_root
 from coord_data.remote import cache_folder, place_inside, suffix_of
 from coord_data.sources.raw import RawImage, RawObject, Reading, around, check, images_named, number
 from coord_data.sources.source import Source
 
+_LOOKS = 8
+"""Number of files of a folder, from all over it, that are looked at to recognise it."""
 _CIRCLES = "circles, read as the box around them"
+_OUTLINES = ("polygon", "oriented_rectangle", "rotation", "rectangle", "quadrilateral")
 _IGNORED = "__ignore__"
 _NO_CLASS = "shapes labelled __ignore__, which is no class of LabelMe's converter, left out"
 _JOINED = "shapes with the label and group_id of another, of which they are further parts"
@@ -39,7 +42,8 @@ _READ = frozenset(("label", "points", "shape_type", "group_id", "description", "
 def recognise(source: Source) -> bool:
     """Return whether a source is such a file, or a folder with them."""
     if source.is_dir:
-        return any(_is_labelme(source.file(path)) for path in source.glob("*.json")[:3])
+        files = source.glob("*.json")
+        return any(_is_labelme(source.file(path)) for path in files[:: len(files) // _LOOKS + 1])
     return _is_labelme(source)
 
 
@@ -48,9 +52,16 @@ def _is_labelme(source: Source) -> bool:
     return "shapes" in keys and bool({"imagePath", "imageData", "imageHeight"} & keys)
 
 
+def _is_broken(path: Path) -> bool:
+    """Return whether a file, which cannot be read, has an image of its name beside it."""
+    has_image = any(path.with_suffix(suffix).is_file() for suffix in IMAGE_SUFFIXES)
+    return has_image and isinstance(_document(Source(path)), str)
+
+
 def read(source: Source, images: Path | None) -> Reading:
     """Read a file, or all files of a folder."""
-    files = [path for path in source.glob("**/*.json") if _is_labelme(source.file(path))] or [source.path]
+    files = [path for path in source.glob("**/*.json") if _is_labelme(source.file(path)) or _is_broken(path)]
+    files = files or [source.path]
     folder = source.path if source.is_dir else source.path.parent
     root = find_root(images, folder)
     rows = [(path, _document(Source(path))) for path in files]
@@ -151,7 +162,7 @@ def _object(shape: Any, stated: RawObject) -> RawObject:
         is_turned = len(flat) == 8 and (len(set(flat[::2])) > 2 or len(set(flat[1::2])) > 2)
         if not is_turned:
             return with_fields(stated, shape, "xyxy", "pixels")
-    if kind in ("polygon", "rotation", "rectangle", "quadrilateral") and len(flat) >= 6 and len(flat) % 2 == 0:
+    if kind in _OUTLINES and len(flat) >= 6 and len(flat) % 2 == 0:
         return stated.outlined(flat, OUTLINED)
     raise InputError(f"shape_type {kind!r} with {len(points)} points: expected a rectangle, polygon, circle or point")
 
@@ -170,9 +181,10 @@ FORMAT = AnnotationFormat(
         "box": _example("rectangle", [20, 10], [60, 40]),
         "point": _example("point", [40, 25]),
         "polygon": _example("polygon", [20, 10], [60, 10], [60, 40], [20, 40]),
-        "oriented": _example("rotation", [20, 10], [60, 10], [60, 40], [20, 40]),
+        "oriented": _example("oriented_rectangle", [20, 10], [60, 10], [60, 40], [20, 40]),
     },
     recognise,
     read,
     has_label_files=recognise,
+    file_an_image=True,
 )

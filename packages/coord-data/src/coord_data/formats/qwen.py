@@ -2,7 +2,8 @@
 
 The JSON is Qwen3-VL's and Qwen2.5-VL's. Markers are those of Qwen2-VL, `<|object_ref_start|>cat<|object_ref_end|>
 <|box_start|>(x1,y1),(x2,y2)<|box_end|>`, and of Qwen-VL and InternVL, `<ref>cat</ref><box>[[x1, y1, x2, y2]]</box>`, in
-thousandths too; a name holds for all boxes behind it, also one in the question for those of the answer.
+thousandths too; a name holds for all boxes behind it, also one in the question for those of the answer. In an answer
+that begins with a box and ends with a name, each name holds for the boxes before it.
 
 Qwen3-VL writes thousandths of the image, Qwen2.5-VL pixels of the resized image, which the numbers alone cannot tell
 apart. They are read as thousandths unless one exceeds 1000; `--format qwen-pixels` reads pixels. A note names the unit.
@@ -93,12 +94,17 @@ def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], whe
             boxes_in_thoughts += _boxes_in_thoughts(written) if is_answer else 0
             text = without_thoughts(written) if is_answer else written
             names += [] if is_answer else _IMAGE.findall(text)
-            for match in _MARKED.finditer(text):
+            marks = list(_MARKED.finditer(text))
+            is_named_after = is_answer and bool(marks) and marks[0]["name"] is None and marks[-1]["box"] is None
+            step = -1 if is_named_after else 1
+            of_answer: list[list[Any]] = []
+            for match in marks[::step]:
                 if match["name"] is not None:
                     name = match["name"].strip()
                 elif is_answer:
-                    boxes_in_markers += 1
-                    marked += _in_markers(match["box"], name)
+                    of_answer.append(_in_markers(match["box"], name))
+            boxes_in_markers += len(of_answer)
+            marked += [item for items in of_answer[::step] for item in items]
             if is_answer and (any(key in text for key in _KEYS) or says_none(text)):
                 answers.append(text)
     if len(names) != 1:

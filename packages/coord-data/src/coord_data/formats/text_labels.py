@@ -5,11 +5,12 @@ An image without a label file has no objects, counted, as in YOLO; a file withou
 | format | rule |
 |---|---|
 | DOTA | four corners, a class and a difficulty; difficult objects are ignored, as in its devkit and in Pascal VOC |
-| KITTI | the box of a line of `label_2`; `DontCare` is a region that is ignored |
+| KITTI | the box of a line of `label_2`, whose class may be several words; `DontCare` is a region that is ignored |
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -19,8 +20,8 @@ from coord_codec.commands.foreign import tool_of
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.class_names import NAME_FILES
-from coord_data.formats.yolo import WITHOUT_LABELS
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, find_root, image_files
+from coord_data.sources.partners import WITHOUT_LABELS
 from coord_data.sources.raw import RawImage, RawObject, Reading, check, images_named, number
 from coord_data.sources.source import Source
 
@@ -31,6 +32,7 @@ _PLACES = ("*.txt", "*[lL]abel*/*.txt", "*/*[lL]abel*/*.txt", "*[lL]abel*/*/*.tx
 _LOOKED_AT = 16
 _OF_CORNERS = "boxes of four corners, read as the upright box around them"
 _DONT_CARE = "DontCare"
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 
 
 def _files(source: Source) -> list[Path]:
@@ -60,7 +62,7 @@ def read(source: Source, images: Path | None, line: Line) -> Reading:
         named = {image.name for image in read}
         others = (path.relative_to(root).as_posix() for path in image_files(root))
         read += [RawImage(name, str(root / name), notes=(WITHOUT_LABELS,)) for name in others if name not in named]
-    return Reading(read, root)
+    return Reading(read, root, reads_alone=source.is_dir)
 
 
 def _lines(path: Path) -> list[str] | str:
@@ -93,14 +95,18 @@ def _dota(words: list[str], stated: RawObject) -> RawObject:
 
 
 def _kitti(words: list[str], stated: RawObject) -> RawObject:
-    check(len(words) in (15, 16), "expected the 15 or 16 values of a line of KITTI", " ".join(words))
-    corners = tuple(number(word) for word in words[4:8])
-    return stated._replace(desc=words[0], corners_xyxy=corners, ignored=words[0] == _DONT_CARE)
+    of_class = next((n for n, word in enumerate(words) if n and _NUMBER.fullmatch(word)), len(words))
+    values = words[of_class:]
+    check(len(values) in (14, 15), "expected a class and 14 or 15 values, a line of KITTI", " ".join(words))
+    desc, corners = " ".join(words[:of_class]), tuple(number(word) for word in values[3:7])
+    return stated._replace(desc=desc, corners_xyxy=corners, ignored=desc == _DONT_CARE)
 
 
 def _format(name: str, title: str, about: str, text: str, geometries: Sequence[str], line: Line) -> AnnotationFormat:
     examples = {geometry: Example({f"{name}/a.txt": text}, name, f"{name}/images/a.jpg") for geometry in geometries}
-    return AnnotationFormat(name, title, about, examples, partial(recognise, tool=title), partial(read, line=line))
+    return AnnotationFormat(
+        name, title, about, examples, partial(recognise, tool=title), partial(read, line=line), file_an_image=True
+    )
 
 
 DOTA = _format(

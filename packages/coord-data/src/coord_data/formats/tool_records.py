@@ -30,6 +30,8 @@ _GROUPS: Mapping[tuple[str, ...], Order] = {
     ("cx", "cy", "w", "h"): "cxcywh",
 }
 """Names of the numbers of a box, and what they are."""
+_SEVERAL = "images labelled several times, of which all objects are read"
+_NUMBERS = "objects of class numbers without a name"
 _SHAPELESS = "labels without a box or a closed outline (lanes, masks, boxes in space), not read"
 
 
@@ -39,7 +41,7 @@ class Fields:
 
     Attributes:
         image: path or name of the image
-        label: description of an object, or the key of its name in `names`
+        label: description of an object, its parts, or the key of its name in `names`
         records: the records of a document; "" for records in lines or a list
         objects: the objects of a record; those of all paths are read
         size: width and height of the image
@@ -50,6 +52,8 @@ class Fields:
         unit: unit of the numbers
         names: path of the names of labels in the document
         fault: what says why the image could not be read
+        ignored: what says that an object is no training target, and ignored in scoring
+        name_file: a file beside that has the names of labels by number, a glob
     """
 
     image: tuple[str, ...]
@@ -64,10 +68,13 @@ class Fields:
     unit: Unit = "pixels"
     names: str = "-"
     fault: str = "-"
+    ignored: tuple[str, ...] = ()
+    name_file: str = ""
 
     def read(self, source: Source, images: Path | None) -> Reading:
         """Read the records of a file; those of one image are read as one."""
-        names: Any = {}
+        name_files = list(source.path.parent.glob(self.name_file)) if self.name_file else []
+        names: Any = Source(name_files[0]).document if len(name_files) == 1 else {}
         if self.records and source.head[:1] == "{":
             document = source.document
             rows = list(enumerate(as_list(next(at(document, self.records), None))))
@@ -93,8 +100,9 @@ class Fields:
         check(image.name, f"{' or '.join(self.image)}: expected the name of an image", list(record)[:9])
         if (fault := first(record, (self.fault,))) is not None:
             return image._replace(fault=f"the image could not be read where the file was written: {fault}")
-        items = [item for path in self.objects for found in at(record, path) for item in as_list(found)]
-        notes = image.notes
+        lists = [found for path in self.objects for found in at(record, path)]
+        items = [item for found in lists for item in as_list(found)]
+        notes = image.notes + (_SEVERAL,) * (len(lists) > 1)
         if "" not in self.objects:
             read = frozenset(path.partition(".")[0] for path in (*self.label, *self.boxes, *self.outlines))
             items, told = kept(items, read, {**record, "image": image.name})
@@ -102,8 +110,10 @@ class Fields:
         objects: list[RawObject] = []
         for position, item in enumerate(items):
             stated = RawObject(self._label(item, names), (), f"{image.where}: object {position}")
+            stated = stated._replace(ignored=bool(first(item, self.ignored)))
             boxes = list(self._boxes(item, stated))
             notes += (_SHAPELESS,) * (not boxes)
+            notes += (_NUMBERS,) * (bool(self.name_file) and stated.desc.isdecimal())
             objects += boxes
         image_id = first(record, (self.image_id,))
         image = image._replace(objects=objects, notes=notes, image_id=image_id)
@@ -112,7 +122,7 @@ class Fields:
     def _label(self, item: Any, names: Any) -> str:
         stated = first(item, self.label)
         name = names.get(str(stated), stated) if isinstance(names, Mapping) else stated
-        return "" if name is None else str(name).strip()
+        return "" if name is None else " ".join(map(str, name if isinstance(name, list) else [name])).strip()
 
     def _boxes(self, item: Any, stated: RawObject) -> Iterator[RawObject]:
         """Yield the boxes of an object, or its outline."""
@@ -121,7 +131,11 @@ class Fields:
             yield from (stated.tried(partial(self._box, own, item)) for own in several)
             return
         for path in self.outlines:
-            for vertices in at(item, path):
+            for outline in at(item, path):
+                is_part = isinstance(outline, Mapping)
+                if is_part and outline.get("closed") is False:
+                    continue
+                vertices = outline.get("vertices") if is_part else outline
                 yield stated.tried(partial(_outlined, vertices))
 
     def _box(self, box: Any, item: Any, stated: RawObject) -> RawObject:

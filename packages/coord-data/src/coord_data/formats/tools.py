@@ -40,6 +40,7 @@ class Tool:
         line: how the first line of a table begins, a regular expression; empty for JSON
         advice: what to do with its files; empty if they are read
         format: the row of the format that reads them
+        writers: the packages whose files are read in the tests of other tools; empty if none can be run
     """
 
     title: str
@@ -47,6 +48,7 @@ class Tool:
     line: str = ""
     advice: str = ""
     format: AnnotationFormat | None = None
+    writers: str = ""
 
     def fits(self, source: Source) -> int:
         """Return how many keys of a file identify the tool; 1 for a line, 0 for a file of another."""
@@ -80,12 +82,19 @@ def _table(title: str, advice: str, line: str) -> Tool:
 
 
 def _read(
-    name: str, title: str, about: str, keys: Sequence[str], fields: Fields, example: Any, file: str = "a.json"
+    name: str,
+    title: str,
+    about: str,
+    keys: Sequence[str],
+    fields: Fields,
+    example: Any,
+    file: str = "a.json",
+    writers: str = "",
 ) -> Tool:
     """Return a tool whose records are read; `example` has a cat from (20, 10) to (60, 40) in `a.jpg`."""
     text = json.dumps(example) + "\n"
     row = AnnotationFormat(name, title, about, {"box": Example({file: text}, file)}, read=fields.read)
-    tool = Tool(title, tuple(frozenset(own.split()) for own in keys), format=row)
+    tool = Tool(title, tuple(frozenset(own.split()) for own in keys), format=row, writers=writers)
     return replace(tool, format=replace(row, recognise=lambda source: bool(tool.fits(source))))
 
 
@@ -106,9 +115,11 @@ READ = (
             objects=("labels",),
             size=("size.width", "size.height"),
             boxes=("box2d",),
-            outlines=("poly2d.*.vertices",),
+            outlines=("poly2d.*",),
+            ignored=("attributes.crowd", "attributes.ignored"),
         ),
         [{"name": "a.jpg", "labels": [{"category": "cat", "box2d": {"x1": 20, "y1": 10, "x2": 60, "y2": 40}}]}],
+        writers="scalabel 0.3.1",
     ),
     _read(
         "megadetector",
@@ -129,6 +140,7 @@ READ = (
             "images": [{"file": "a.jpg", "detections": [{"category": "1", "conf": 0.9, "bbox": [0.2, 0.2, 0.4, 0.6]}]}],
             "detection_categories": {"1": "cat"},
         },
+        writers="megadetector 10.0.28",
     ),
     _read(
         "odvg",
@@ -136,10 +148,14 @@ READ = (
         "`filename` with `detection.instances`, or `grounding.regions` of phrases, a line, in pixels",
         ("filename detection", "filename grounding"),
         Fields(
-            ("filename",), ("category", "phrase", "label"), objects=("detection.instances.*", "grounding.regions.*")
+            ("filename",),
+            ("category", "phrase", "label"),
+            objects=("detection.instances", "grounding.regions"),
+            name_file="*label_map*.json",
         ),
         {"filename": "a.jpg", "detection": {"instances": [{"bbox": _BOX, "label": 0, "category": "cat"}]}},
         "a.jsonl",
+        "mmdet 3.3.0 (coco2odvg, goldg2odvg)",
     ),
     _read(
         "labelbox",
@@ -184,8 +200,8 @@ READ = (
         Fields((*_SCREENSHOTS, "img_path"), ("instruction", "expression"), boxes=("bbox", ""), order=None),
         [{"img_filename": "a.jpg", "bbox": [20, 10, 40, 30], "instruction": "cat", "data_type": "icon"}],
     ),
-    Tool("DOTA", format=text_labels.DOTA),
-    Tool("KITTI", format=text_labels.KITTI),
+    Tool("DOTA", format=text_labels.DOTA, writers="datumaro 1.13.12"),
+    Tool("KITTI", format=text_labels.KITTI, writers="datumaro 1.13.12, labelformat 0.1.17"),
 )
 """The tools whose files are read."""
 REFUSED = (
@@ -194,6 +210,7 @@ REFUSED = (
     _table("a table of Vertex AI", _CONVERT, r"(?:TRAIN(?:ING)?|VALIDATION|TEST|UNASSIGNED),[^,]+,"),
     _refused("Label Studio", _LABEL_STUDIO, "data annotations", "data completions", "data predictions"),
     _refused("Label Studio (JSON_MIN)", _LABEL_STUDIO, "annotator image", "annotation_id lead_time"),
+    _refused("Labelbox (an import)", "export the project from it as NDJSON", "dataRow name", "dataRow uuid"),
     _refused("Create ML", _EXPORT, "image annotations", "imagefilename annotation"),
     _refused("Supervisely", _EXPORT, "tags objects size"),
     _refused("Datumaro", _EXPORT, "items categories"),
@@ -221,6 +238,7 @@ REFUSED = (
     _refused(
         "Dataloop",
         "export the data set with dtlpy as COCO or YOLO",
+        "_id filename annotations",
         "filename annotations annotationsCount",
         "annotationsCount",
     ),
@@ -269,7 +287,12 @@ def tool_table() -> str:
     for tool in TOOLS:
         signs = " or ".join(", ".join(f"`{key}`" for key in sorted(keys)) for keys in tool.keys)
         sign = signs or ("its first line" if tool.line else "its lines")
-        what = tool.advice.replace("|", "\\|") if tool.format is None else f"read as `{tool.format.name}`"
+        what = tool.advice.replace("|", "\\|")
+        if tool.format is not None:
+            tried = (
+                f"files of {tool.writers} in the tests" if tool.writers else "after its documentation, no writer run"
+            )
+            what = f"read as `{tool.format.name}`: {tried}"
         rows.append(f"| {tool.title} | {sign} | {what} |")
     return "\n".join(rows) + "\n"
 

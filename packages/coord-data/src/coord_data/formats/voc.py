@@ -342,4 +342,5 @@ FORMAT = AnnotationFormat(
     recognise,
     read,
     has_label_files=recognise,
+    file_an_image=True,
 )

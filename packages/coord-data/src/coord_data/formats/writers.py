@@ -87,6 +87,7 @@ def _is_writer(header: Header) -> bool:
     return header.has_path and header.database == "Unknown" and (header.top.text or "").startswith("\n    ")
 
 
+_SCRIPT = "run by hand, a script of its sources"
 _RUN, _SOURCE, _FILES = "run in the tests of other tools", "read in its source", "published files"
 _WHOLE, _CUT, _AS_IS = "to the nearest", "cut off", "as given"
 WRITERS = (
@@ -129,6 +130,10 @@ WRITERS = (
     Writer(
         *("FiftyOne", "1.22.1", "VOC", "`path`, empty database, no source annotation", "from-0", _CUT, _SOURCE),
         lambda header: header.has_path and header.database == "" and not header.has("source/annotation"),
+    ),
+    Writer(
+        *("LabelMe (labelme2voc.py)", "6.3.1", "VOC", "`database` and `image` outside of `source`", "from-0", _AS_IS),
+        *(_SCRIPT, lambda header: header.has("database") and header.has("image")),
     ),
     Writer(*("pylabel", "0.1.55", "VOC", "empty `depth`, `pose` and `difficult`", "from-0", _CUT, _RUN), _is_pylabel),
     Writer(

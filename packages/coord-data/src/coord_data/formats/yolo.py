@@ -13,7 +13,7 @@ empty label file states that its image has no objects.
 | with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
 | poses without `kpt_shape` | refused where their numbers make no sense as outlines: they have the count of a polygon |
 | image without a label file | an image without objects, counted |
-| label file without an image | not read, counted |
+| label file without an image | not read, counted, a warning of `inspect` |
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from coord_data.formats.label_files import (
 )
 from coord_data.formats.poses import SLACK, are_poses, begin_with_boxes
 from coord_data.looking.image_paths import image_files
+from coord_data.sources.partners import WITHOUT_LABELS
 from coord_data.sources.raw import RawImage, RawObject, Reading, number
 from coord_data.sources.source import Source
 
@@ -58,7 +59,6 @@ _TRACKED = "labels with a sixth and a seventh number, a confidence and a track i
 _SUPERVISELY = frozenset(("colors", "train_labels"))
 """Keys of the data_config.yaml that Supervisely writes."""
 _CUT_CENTRES = "boxes by Supervisely, whose centres are cut off to whole pixels, moved where they were"
-WITHOUT_LABELS = "images without a label file, taken as images without objects"
 
 
 def recognise(source: Source) -> bool:
@@ -100,7 +100,10 @@ def read(source: Source, images: Path | None) -> Reading:
         _refuse_poses(images_read, source.path)
     if any(read_data_file(source.file(path)).keys() >= _SUPERVISELY for path in _yamls(source)):
         images_read = _recentred(images_read, root)
-    return Reading(images_read, root, notes, classes.names, layout="cxcywh")
+    without_image = tuple(map(str, labels_without_image(labelled)))
+    return Reading(
+        images_read, root, notes, classes.names, layout="cxcywh", reads_alone=True, without_image=without_image
+    )
 
 
 def _classes(source: Source) -> tuple[ClassList, tuple[str, ...]]:
@@ -127,14 +130,10 @@ def _where_images_are(source: Source, images: Path | None) -> str:
 
 
 def _notes_on_files(labelled: Sequence[Labelled], path: Path) -> tuple[str, ...]:
-    """Return notes on label files without an image, and on those that several images have."""
-    notes: tuple[str, ...] = ()
-    if unmatched := labels_without_image(labelled):
-        count = counted(len(unmatched), "label file has", "label files have")
-        notes += (f"{path}: {count} no image, such as {unmatched[0]}: it is not read",)
+    """Return a note on label files that several images have."""
     if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
-        notes += (f"{path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
-    return notes
+        return (f"{path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
+    return ()
 
 
 def _refuse_poses(images: Sequence[RawImage], path: Path) -> None:
@@ -451,4 +450,5 @@ FORMAT = AnnotationFormat(
     recognise,
     read,
     has_label_files=has_labels,
+    file_an_image=True,
 )

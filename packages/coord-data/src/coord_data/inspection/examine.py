@@ -158,7 +158,7 @@ def examination_of(
     findings = [*records.unreadable_images(raw, files, evidence.named), *records.no_boxes(annotations, raw)]
     findings += [*records.deep_images(files), *records.splits_together(raw)]
     findings += records.crowds(annotations)
-    findings += findings_without_pixels(evidence)
+    findings += [*findings_without_pixels(evidence), *evidence.partners.findings]
     unit, boxes_fit, explained, turned = "", False, False, set[int]()
     sizes_I2 = np.where(files.sizes > 0, files.sizes, raw.stated_I2)
     if len(raw) and (raw.unit != "pixels" or np.isfinite(sizes_I2).any()):

@@ -17,6 +17,7 @@ from coord_data.finding import Finding, Severity, by_share
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.inspection.numbers.laid_out import ranges
 from coord_data.looking.image_file import MISSING, where_it_is
+from coord_data.looking.image_paths import split_of
 from coord_data.looking.looks import Looks
 from coord_data.records import Records
 from coord_data.sources.raw_boxes import RawBoxes
@@ -26,9 +27,6 @@ USUAL_CROWDS = 0.1
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """An odd number without a pattern, which spreads the bits of hashes."""
-
-_SPLITS = dict.fromkeys(("train", "training"), "train") | dict.fromkeys(("val", "valid", "validation"), "val")
-_SPLITS |= dict.fromkeys(("test", "testing"), "test")
 
 
 def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Finding]:
@@ -48,7 +46,9 @@ def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Fi
 def deep_images(looks: Looks) -> list[Finding]:
     """Report images of more than 8 bits that nearly become uniform when they are scaled to 8 bits.
 
-    12-bit data in a file of 16 bits take up a sixteenth of its scale, thermal images often a few values of it.
+    12-bit data in a file of 16 bits take up a sixteenth of its scale, thermal images often a few values of it. They
+    are not stretched when they are decoded: the values of one image, which is all that prediction has, show its light
+    and not its depth, and a scale of each image's own would make equal objects unequal.
     """
     is_deep_I, span_I = _deep(looks)
     span_D = span_I[is_deep_I]
@@ -57,7 +57,8 @@ def deep_images(looks: Looks) -> list[Finding]:
     low, high = looks.ranges[is_deep_I][:, 0].min(), looks.ranges[is_deep_I][:, 1].max()
     message = f"{count} of {counted(len(span_D), 'image')} of more than 8 bits nearly become uniform in 8 bits, which "
     message += "training and prediction use"
-    evidence = f"values of the set: {low:g} to {high:g}; the {counted(count, 'image')} have at most "
+    bits = int(max(high, 0)).bit_length()
+    evidence = f"values of the set: {low:g} to {high:g}, of {bits} bits; the {counted(count, 'image')} have at most "
     evidence += f"{span_D[span_D < LEAST_SPAN].max() + 1} of 256 grey levels"
     fix = f"write 8-bit images for training and prediction alike: (value - {low:g}) * 255 / {high - low:g}"
     return [Finding("deep_images", by_share(count, len(looks)), message, evidence, count, fix)]
@@ -84,9 +85,9 @@ def splits_together(raw: RawBoxes) -> list[Finding]:
     """Report images of several splits that were read as one set."""
     counts: Counter[str] = Counter()
     for name, folder_count in Counter(os.path.dirname(file) for file in raw.files).items():  # noqa: PTH120
-        splits = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part.lower() in _SPLITS]
+        splits = [part for part in PurePosixPath(name.replace("\\", "/")).parts if split_of(part)]
         counts.update({splits[0].lower(): folder_count} if splits else {})
-    if len({_SPLITS[name] for name in counts}) < 2:
+    if len(set(map(split_of, counts))) < 2:
         return []
     evidence = ", ".join(f"{count} of {name}" for name, count in counts.items())
     message = f"images of {len(counts)} splits are read as one set: a model would be trained on what it is tested with"

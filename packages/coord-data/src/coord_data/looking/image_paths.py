@@ -12,6 +12,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 IMAGE_SUFFIXES = tuple(f".{name}" for name in "jpg jpeg jpe jfif png webp bmp gif tif tiff ppm jp2 avif".split())
+_SPLITS = dict.fromkeys(("train", "training"), "train") | dict.fromkeys(("val", "valid", "validation"), "val")
+_SPLITS |= dict.fromkeys(("test", "testing"), "test")
 SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
 
 
@@ -24,6 +26,16 @@ def in_any_case(pattern: str) -> str:
     """
     name, dot, suffix = pattern.rpartition(".")
     return name + dot + "".join(f"[{letter}{letter.upper()}]" for letter in suffix)
+
+
+def split_of(folder: str) -> str:
+    """Return the split that the name of a folder means; empty if it means none.
+
+    Example:
+        >>> split_of("Valid"), split_of("photos")
+        ('val', '')
+    """
+    return _SPLITS.get(folder.lower(), "")
 
 
 def find_root(images: Path | None, *candidates: Path) -> Path:

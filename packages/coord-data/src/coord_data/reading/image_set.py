@@ -214,7 +214,8 @@ def _usable(evidence: Evidence, rules: ReadingRules, name: str) -> ImageSet:
     kept = tuple(usable(instances, faults, rules.classes, problems, notes))
     loaded = replace(loaded.select(kept), problems=tuple(problems), notes=dict(+notes))
     digest = _digest(kept, evidence.folder)
-    return ImageSet(name, loaded, root, digest, notes=evidence.notes, base=evidence.base, evidence=evidence)
+    notes_told = (*evidence.notes, *map(str, evidence.partners.findings))
+    return ImageSet(name, loaded, root, digest, notes=notes_told, base=evidence.base, evidence=evidence)
 
 
 def _checked(path: Path, images: ImageSet, rules: ReadingRules) -> ImageSet:
@@ -229,6 +230,9 @@ def _checked(path: Path, images: ImageSet, rules: ReadingRules) -> ImageSet:
         raise_for_refused(problems)
     if problems and rules.strict:
         raise InputError(f"{problems[0]} ({counted(len(problems), 'such problem')}; strict is on)")
+    partners = images.evidence.partners.findings if images.evidence is not None and rules.strict else []
+    if warning := next((finding for finding in partners if finding.severity == "warning"), None):
+        raise InputError(f"{path}: {warning} (strict is on)")
     if not annotations.instances:
         missing = [problem for problem in problems if (problem.field, problem.message) == ("image", MISSING)]
         absent = [problem for problem in problems if problem.message.startswith(MISSING)]

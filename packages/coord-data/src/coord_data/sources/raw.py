@@ -131,6 +131,8 @@ class Reading:
         class_names: class names by class number, if objects state numbers
         layout: order of the numbers of a box in the file
         in_thousandths: whether the file states thousandths, which the objects have as fractions
+        reads_alone: whether images without an annotation file are among the images, as those without objects
+        without_image: annotation files without an image, which are not read
     """
 
     images: Iterable[RawImage]
@@ -139,6 +141,8 @@ class Reading:
     class_names: Mapping[int, str] = field(default_factory=dict)
     layout: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
     in_thousandths: bool = False
+    reads_alone: bool = False
+    without_image: tuple[str, ...] = ()
 
 
 def images_of(records: Iterable[tuple[str, Any]], read: Callable[[Any, str], Iterable[RawImage]]) -> Iterator[RawImage]:

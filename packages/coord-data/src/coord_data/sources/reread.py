@@ -20,7 +20,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.json_file import parsed_line
-from coord_codec.origins import SCALABEL
+from coord_codec.origins import CHOOSES, SCALABEL
 from coord_data.looking.looks import ImageFile
 from coord_data.sources.raw import RawImage, Reading
 from coord_data.sources.raw_boxes import as_centres, has_four_numbers, numbers_of
@@ -82,7 +82,10 @@ def _image(image: RawImage, reading: Reading, read_as: ReadAs, look: Look) -> Ra
         if has_four_numbers(box):
             # The only faults of YOLO labels with four numbers are about these numbers as they stood.
             fault = "" if reading.layout == "cxcywh" else box.fault
-            objects[position] = box._replace(corners_xyxy=tuple(next(values)), unit="fractions", fault=fault)
+            notes = tuple(note for note in box.notes if read_as.origin is None or CHOOSES not in note)
+            objects[position] = box._replace(
+                corners_xyxy=tuple(next(values)), unit="fractions", fault=fault, notes=notes
+            )
     return image._replace(size=None, objects=objects)
 
 

@@ -95,12 +95,15 @@ def label_of(kinds: Mapping[str, str], fields: Mapping[str, str], where: str) ->
     Example:
         >>> label_of({"category": "number", "category_name": "name"}, {}, "a.parquet")
         'category_name'
+        >>> label_of({"category_id": "number", "name": "name"}, {}, "a.parquet")
+        'name'
     """
     if wanted := chosen(list(kinds), "label", fields, where):
         return wanted
-    for names in _LABELS:
-        fitting = [name for name in kinds if name.lower() in names]
-        named = [name for name in fitting if kinds[name] == "name"]
+    groups = [[name for name in kinds if name.lower() in names] for names in _LABELS]
+    named = [[name for name in group if kinds[name] == "name"] for group in groups]
+    # Numbers come before phrases, which name one object rather than a class.
+    for fitting in (*named[:2], *groups[:2], named[2], groups[2]):
         if fitting:
-            return only(named or fitting, "label", where)
+            return only(fitting, "label", where)
     return None

@@ -112,7 +112,13 @@ class AnsweringModel:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or Settings(), folder)
-        with needs_extra("model", f"{model}: a model in this process"):
+        is_adapter = (folder / "adapter_config.json").is_file()
+        extra, what = ("adapter", "an adapter") if is_adapter else ("model", "a model in this process")
+        with needs_extra(extra, f"{model}: {what}"):
+            if is_adapter:
+                import peft  # noqa: F401
+
+                import coord_adapter  # noqa: F401 - before its base is opened
             from coord_detect.answers.local import LocalEngine
             from coord_detect.model.checkpoint import open_checkpoint
             from coord_detect.speed.of_checkpoint import check_speed

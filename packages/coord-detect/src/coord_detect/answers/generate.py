@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from coord_codec import InputError
 from coord_detect.answers.descriptions import description_fields
@@ -64,14 +64,16 @@ def answer_images(
         pairs = zip(found.answers, found.statistics, strict=True)
         return [answer_record(checkpoint, ids, statistics, markers, bool(only)) for ids, statistics in pairs]
     recorder = StepRecorder(checkpoint.vocab, grammar, unforced)
-    ids_BT = checkpoint.model.generate(
-        **inputs,
+    # As keywords these would have transformers build the default configuration of the model's class for every batch.
+    settings = GenerationConfig(
         max_new_tokens=max_new_tokens,
         do_sample=False,
         num_beams=1,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
-        logits_processor=LogitsProcessorList([recorder]),
+    )
+    ids_BT = checkpoint.model.generate(
+        **inputs, generation_config=settings, logits_processor=LogitsProcessorList([recorder])
     )
     pairs = zip(ids_BT[:, prompt_length:].tolist(), recorder.read(), strict=True)
     return [answer_record(checkpoint, ids, statistics, markers, bool(only)) for ids, statistics in pairs]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from coord_codec.other_words import argument_hint, use
+
 OF_RESULT = {
     "boxes": ".boxes_xyxy, .scores and .class_ids are arrays of this result (supervision: .to_supervision())",
     "xyxy": ".boxes_xyxy",
@@ -28,6 +30,10 @@ OF_RESULT = {
     "predictions": ".to_dict()",
     "dict": ".to_dict()",
     "save_txt": ".to_coco(), or `predict --export yolo` for files of a folder",
+    "to_detections": ".to_supervision()",
+    "with_nms": "nothing: answers need no suppression; views= fuses boxes",
+    "with_threshold": "found[found.scores > 0.5], or min_score= of the call",
+    "filter": "found[found.scores > 0.5], or min_score= of the call",
     "cpu": ".boxes_xyxy, which is a NumPy array already",
     "numpy": ".boxes_xyxy, which is a NumPy array already",
 }
@@ -66,55 +72,17 @@ OF_DETECTOR = {
     "detect": ".predict(images)",
     "generate": ".predict(images); .text of a result is the answer",
     "info": "print(detector)",
+    "config": ".names for the labels by class id; the settings of the answers stand in coordexp.json of the model",
     "optimize_for_inference": 'Detector(PATH, speed="exact")',
     "post_process_object_detection": ".predict(images), whose results are in pixels",
     "set_classes": 'Detector(PATH, labels=["cat", "dog"]), or only=[...] for phrases that the model would not say',
     "push_to_hub": "the folder itself, as transformers writes it",
 }
-_ARGUMENTS = {
-    "conf": "min_score=",
-    "threshold": "min_score=",
-    "confidence": "min_score=",
-    "score_threshold": "min_score=",
-    "conf_threshold": "min_score=",
-    "save": ".save(folder) of the result",
-    "save_txt": ".to_coco() of the result, or `predict --export yolo`",
-    "save_dir": ".save(folder) of the result",
-    "show": ".show() of the result",
-    "stream": "nothing: several images are answered while their results are read",
-    "verbose": "progress=",
-    "batch_size": "batch=",
-    "source": "the images as the first argument",
-    "imgsz": "nothing: the checkpoint states its limits of pixels; views= shows an image larger or in tiles",
-    "iou": "nothing: answers need no suppression; views= fuses boxes",
-    "max_det": 'Detector(PATH, settings=["data.max_objects=N"])',
-    "augment": 'views="mirror"',
-    "classes": 'labels=["cat"], which keeps the boxes with that label',
-    "device": "nothing: the detector runs on the GPU if there is one",
-    "half": 'Detector(PATH, settings=["model.dtype=bfloat16"])',
-    "dtype": 'settings=["model.dtype=bfloat16"]',
-    "torch_dtype": 'settings=["model.dtype=bfloat16"]',
-    "pretrain_weights": "the path as the first argument",
-    "weights": "the path as the first argument",
-    "model_name": "name=",
-    "endpoint": "the URL as the first argument",
-    "bgr": "images[..., ::-1], which makes RGB of BGR",
-    "data": 'data={"annotations": FILE, "images": FOLDER}',
-    "epochs": 'training={"num_train_epochs": N}',
-    "lr0": 'training={"learning_rate": RATE}',
-    "lr": 'training={"learning_rate": RATE}',
-    "output_dir": 'run={"dir": FOLDER}',
-    "project": 'run={"dir": FOLDER}',
-    "dataset_dir": 'data={"annotations": FILE, "images": FOLDER}',
-    "max_steps": 'training={"max_steps": N}',
-    "learning_rate": 'training={"learning_rate": RATE}',
-    "annotations": 'data={"annotations": FILE}',
-    "images": 'data={"images": FOLDER}',
-    "resume": 'run={"resume": True}',
-    "seed": 'run={"seed": N}',
+KEYS_OF_OBJECT = {
+    **{"label": "label", "class": "label", "name": "label", "score": "score", "confidence": "score"},
+    **{"box": "box", "bbox": "box", "boxes": "box", "xyxy": "box"},
 }
-
-
+"""Keys of an object in the dictionaries of other libraries, and the attribute."""
 KEYS = ("boxes", "scores", "labels", "masks", "predictions")
 """Keys of the dictionaries that transformers and other libraries return, by which their readers recognise one."""
 
@@ -138,7 +106,8 @@ class ClassNamesTheCall(type):
 def refuse_arguments(call: str, given: Iterable[str], known: str = "") -> None:
     """Raise a `TypeError` for the first argument that a call does not have, with the one that does it."""
     for name in given:
-        hint = f"; use {_ARGUMENTS[name]}" if name in _ARGUMENTS else f"; its sections are {known}" if known else ""
+        ours = argument_hint(name)
+        hint = use(ours) if ours else f"; its sections are {known}" if known else ""
         raise TypeError(f"{call} has no argument {name!r}{hint}")
 
 
@@ -150,5 +119,4 @@ def refuse_key(key: object) -> None:
 
 
 def _missing(owner: str, name: str, calls: Mapping[str, str]) -> str:
-    hint = f"; use {calls[name]}" if name in calls else ""
-    return f"{owner} has no attribute {name!r}{hint}"
+    return f"{owner} has no attribute {name!r}{use(calls.get(name, ''))}"

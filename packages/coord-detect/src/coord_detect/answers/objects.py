@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import count
 from pathlib import Path, PurePath
@@ -20,7 +20,7 @@ from coord_codec.files import atomic_write
 from coord_codec.images import data_url
 from coord_codec.pages import PALETTE, label_slots
 from coord_detect.answers.finish import Finish
-from coord_detect.answers.guesses import KEYS, OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
+from coord_detect.answers.guesses import KEYS, KEYS_OF_OBJECT, OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
 from coord_detect.answers.image_input import open_image
 from coord_eval.labelling import DetectedObject, coco_results, one_line, places_of
 
@@ -37,6 +37,11 @@ class FoundObject(NamesTheCall, DetectedObject):
     """One object of a result."""
 
     CALLS = OF_OBJECT
+
+    def __getitem__(self, key: object) -> Any:
+        raise TypeError(
+            f"an object is no dictionary or list; use .{KEYS_OF_OBJECT.get(str(key), 'label, .box and .score')}"
+        )
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,16 @@ class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
         return len(self.objects)
 
     def __getitem__(self, index: Any) -> Any:
+        """Return an object by its place; of a slice, a mask or a list of places the result with these objects alone."""
         refuse_key(index)
-        return self.objects[index]
+        if isinstance(index, list | tuple | np.ndarray):
+            chosen = np.arange(len(self))[np.asarray(index)].tolist()
+        elif isinstance(index, slice):
+            chosen = list(range(len(self))[index])
+        else:
+            return self.objects[index]
+        numbers = tuple(self.numbers[place] for place in chosen) if self.numbers else ()
+        return replace(self, objects=tuple(self.objects[place] for place in chosen), numbers=numbers)
 
     def __contains__(self, item: object) -> bool:
         if item in KEYS:
@@ -175,9 +188,19 @@ class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
     def save(self, folder: str | Path) -> Path:
         """Write the image with its boxes and the objects as JSON into a folder; returns the path of the image.
 
-        Files of other content are kept: the new ones then get a number.
+        Files of other content are kept: the new ones then get a number. A name that ends in that of an image format
+        (`found.jpg`) is a file, and gets the image alone.
+
+        Raises:
+            FileExistsError: if that file exists
         """
         buffer = io.BytesIO()
+        if (named := Path(folder)).suffix.lower() in Image.registered_extensions() and not named.is_dir():
+            self.drawn().save(buffer, Image.registered_extensions()[named.suffix.lower()])
+            named.parent.mkdir(parents=True, exist_ok=True)
+            with named.open("xb") as written:
+                written.write(buffer.getvalue())
+            return named
         self.drawn().save(buffer, "JPEG", quality=92)
         contents = {".jpg": buffer.getvalue(), ".json": f"{self.to_json()}\n".encode()}
         name = PurePath(self.name).name

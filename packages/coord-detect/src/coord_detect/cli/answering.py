@@ -70,12 +70,12 @@ def calibrate(
     Example: coord-detect calibrate runs/a val.json --images val --views mirror
     """
     from coord_detect.detection.arguments import read_settings
-    from coord_detect.detection.calibrate import calibrate_model, calibration_lines
+    from coord_detect.detection.calibrate import calibrate_model
     from coord_detect.model.checkpoints import CARD_FILE
 
     resolved = read_settings(config, [*(overrides or []), *words_of(options)])
     calibration = calibrate_model(model, annotations, images, resolved, strict, only or ())
-    for line in calibration_lines(calibration) if calibration is not None else ():
+    for line in calibration.lines() if calibration is not None else ():
         say(line)
     say(f"written into the {CARD_FILE} of {model}")
 

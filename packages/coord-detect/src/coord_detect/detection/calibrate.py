@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -153,17 +153,3 @@ def trained_among(sources: Sources, seen: Seen) -> list[ImageSource]:
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def calibration_lines(calibration: Calibration) -> Iterator[str]:
-    """Yield lines on what a calibration rests on, and what it changes."""
-    rests_on = calibration.rests_on
-    yield f"calibrated on {rests_on['images']:,} images: {rests_on['boxes']:,} boxes, {rests_on['hits']:,} of them hits"
-    before, after = calibration.reliability["before"], calibration.reliability["after"]
-    yield (
-        f"calibration error {before['ece']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before, "
-        f"{after['ece']:.3f} [{after['low']:.3f}, {after['high']:.3f}] after, cross-validated"
-    )
-    if calibration.classes:
-        yield f"classes with a map of their own: {', '.join(sorted(calibration.classes))}"
-    yield f"best F1: {calibration.choose()}"

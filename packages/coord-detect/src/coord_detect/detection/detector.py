@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from glob import has_magic
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from tqdm.auto import tqdm
 
 from coord_codec import InputError
 from coord_codec.counts import counted
+from coord_data.looking.image_paths import IMAGE_SUFFIXES
 from coord_detect.answers.answering_model import AnsweringModel
 from coord_detect.answers.guesses import OF_DETECTOR, ClassNamesTheCall, NamesTheCall, refuse_arguments
 from coord_detect.answers.image_input import check_image, open_image
@@ -159,7 +161,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
 
     def predict(
         self,
-        images: Images,
+        images: Images | None = None,
         *,
         min_score: float | None = None,
         precision: float | None = None,
@@ -194,6 +196,8 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             TypeError: if there is no such argument
         """
         refuse_arguments("predict()", guessed)
+        if images is None:
+            raise TypeError("predict() needs an image or several as its first argument")
         model = self.model
         if views is not None or labels is not None:
             model = model.asking(labels=labels, views=None if views is None else _words(views))
@@ -209,7 +213,10 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
         size = model.engine.concurrency or batch
         if isinstance(images, Iterable) and not isinstance(images, str | Path | Sequence | np.ndarray):
             return self._answered(model, _expanded(images), None, size, progress)
-        items = list(_expanded([images] if isinstance(images, str | Path) else images))
+        if isinstance(images, str | Path):
+            items: list[Any] = [source.path for source in find_sources([str(images)]).images]
+        else:
+            items = list(_expanded(images))
         return Results(len(items), self._answered(model, iter(items), len(items), size, progress))
 
     def asking(
@@ -327,10 +334,11 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _expanded(images: Iterable[Any]) -> Iterator[Any]:
-    """Yield the images, and those of folders and patterns among them."""
+    """Yield the images, and those of folders and patterns among them; a file that does not exist has no answer."""
     for number, item in enumerate(images):
         if isinstance(item, str | Path):
-            if Path(item).is_file() and is_one(item):
+            is_file = Path(item).is_file() and is_one(item)
+            if is_file or (Path(item).suffix.lower() in IMAGE_SUFFIXES and not has_magic(str(item))):
                 yield item
             else:
                 yield from (source.path for source in find_sources([str(item)]).images)
@@ -340,9 +348,20 @@ def _expanded(images: Iterable[Any]) -> Iterator[Any]:
 
 
 def _urls(model: Any) -> tuple[str, ...]:
-    """Return the URLs that a model is named by; none if it is on disk."""
-    words = [model] if isinstance(model, str | Path) else list(model)
-    return tuple(str(word) for word in words if str(word).startswith(("http://", "https://")))
+    """Return the URLs that a model is named by; none if it is on disk.
+
+    Raises:
+        InputError: it is neither one folder nor URLs alone
+    """
+    if not isinstance(model, str | Path | list | tuple):
+        raise InputError(f"model: expected a folder, or the URL of a server, found {type(model).__name__}")
+    several = isinstance(model, list | tuple)
+    words = [str(word) for word in model] if isinstance(model, list | tuple) else [str(model)]
+    urls = tuple(word for word in words if word.startswith(("http://", "https://")))
+    if several and (not words or len(urls) < len(words)):
+        others = [word for word in words if word not in urls]
+        raise InputError(f"model: expected one folder, or URLs of servers of the same model, found the list {others}")
+    return urls
 
 
 def _words(views: str | Sequence[str]) -> list[str]:

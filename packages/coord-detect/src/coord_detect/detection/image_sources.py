@@ -187,7 +187,7 @@ def _from_annotations(file: Path, images: Path | None, geometry: str, strict: bo
     if not any(source.path.is_file() for source in sources):
         raise InputError(
             f"{file}: none of its {counted(len(sources), 'image')} is below {root}, {sources[0].name} first; "
-            "name their folder with --images"
+            "name their folder (--images)"
         )
     notes = list(annotated.notes)
     shapeless = in_place_of(geometry_of(geometry))

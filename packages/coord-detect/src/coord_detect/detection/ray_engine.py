@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -120,8 +121,9 @@ class RayEngine:
                 yield from map(json.loads, table["records"].to_pylist())
         except ray.exceptions.RayError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            own = [line for line in lines if line.startswith("coord_codec.") and "Error: " in line]
-            reason = own[-1].partition("Error: ")[2] if own else lines[-1][:300]
+            raised = [line for line in lines if re.match(r"(?!ray\.)[\w.]+(Error|Exception)\b", line)]
+            reason = raised[-1] if raised else lines[-1]
+            reason = reason.partition("Error: ")[2] if reason.startswith("coord_codec.") else reason[:300]
             raise RunError(f"--engine ray: a worker failed ({reason}); the same command resumes") from None
 
     def _row(self, source: ImageSource) -> list[Any]:
@@ -174,8 +176,11 @@ class _Worker:
                         continue
                 sources.append(ImageSource(place, name, image_id))
             records = records_of(self._model, sources, self._batch)
-        own = [record | ({"file": stamps[record["image"]]} if "file" in record else {}) for record in records]
-        return failed + (own if stamps else records)
+        # The stamp of a copy is that of the command's own copy, under which the command will look for changes.
+        for record in records:
+            if "file" in record and record["image"] in stamps:
+                record["file"] = stamps[record["image"]]
+        return failed + records
 
 
 def _copy(address: str, place: Path, stamp: Mapping[str, Any] | None) -> None:

@@ -9,6 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from PIL import Image
+
+from coord_codec import InputError
 from coord_detect.answers.guesses import OF_RESULT, NamesTheCall
 from coord_detect.answers.objects import ImageDetections, needed
 
@@ -73,6 +76,8 @@ class Results(NamesTheCall, Sequence[ImageDetections]):
 
         Images without an answer have no file.
         """
+        if len(self) > 1 and Path(folder).suffix.lower() in Image.registered_extensions() and not Path(folder).is_dir():
+            raise InputError(f"{folder}: expected a folder for {len(self)} images, found the name of one file")
         return [found.save(folder) for found in self if not found.error]
 
     def to_coco(self, categories: dict[str, int] | None = None) -> list[dict[str, Any]]:

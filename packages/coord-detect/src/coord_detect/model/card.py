@@ -16,7 +16,7 @@ from coord_codec.weights import weights_digest
 from coord_detect.model.checkpoints import CARD_FILE
 from coord_detect.settings.decoding import Decoding, decoding_named
 from coord_detect.settings.load import check_settings
-from coord_detect.settings.record import Settings
+from coord_detect.settings.record import Given, Settings
 
 if TYPE_CHECKING:
     from coord_eval import Calibration
@@ -251,13 +251,13 @@ def read_card(folder: Path) -> ModelCard | None:
     return card
 
 
-def as_trained(config: Settings, folder: Path) -> Settings:
+def as_trained(config: Given, folder: Path) -> Given:
     """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
     card = read_card(folder)
     return config if card is None else follow_card(config, card, folder)
 
 
-def follow_card(config: Settings, card: ModelCard, checkpoint: Path) -> Settings:
+def follow_card(config: Given, card: ModelCard, checkpoint: Path) -> Given:
     """Return `config` with the card's values for settings that the user did not set, except the system message.
 
     Raises:

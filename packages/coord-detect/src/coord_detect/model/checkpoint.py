@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -14,16 +17,16 @@ from safetensors import SafetensorError
 from transformers import CONFIG_MAPPING, AutoModelForImageTextToText, AutoProcessor
 
 from coord_codec import CoordVocab, InputError
+from coord_codec.counts import counted
 from coord_codec.files import read_json
 from coord_detect.console import say
-from coord_detect.extras import needs_extra
 from coord_detect.families.family import Family
 from coord_detect.families.registry import FAMILIES
 from coord_detect.model.attention import attend_by_sample
 from coord_detect.model.card import read_card, system_text
 from coord_detect.model.patch_embedding import multiply_patches
 from coord_detect.model.prompt import end_answers_as_asked, prompt_text
-from coord_detect.settings.record import Settings
+from coord_detect.settings.record import Given, Settings
 from coord_detect.settings.sections import Asking
 
 
@@ -66,7 +69,7 @@ def open_checkpoint(path: Path, config: Settings) -> LoadedCheckpoint:
     _check_architecture(Path(source))
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-        family = FAMILIES.get(read_json(Path(source) / "config.json").get("model_type"))
+        family = FAMILIES.get(str(_config_of(Path(source)).get("model_type")))
         end_answers_as_asked(processor, family.answer_end if family is not None else "")
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
@@ -76,13 +79,17 @@ def open_checkpoint(path: Path, config: Settings) -> LoadedCheckpoint:
             card.check_rendered_prompt(prompt_text(processor, card.system, card.prompt), Path(source))
             if (note := card.other_pixels(type(processor.image_processor).__name__)) is not None:
                 say(f"note: {path}: {note}")
-        model = AutoModelForImageTextToText.from_pretrained(
-            source,
-            dtype=getattr(torch, config.model.dtype),
-            attn_implementation=config.model.attention,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
+        with _without_report():
+            model, loaded = AutoModelForImageTextToText.from_pretrained(
+                source,
+                dtype=getattr(torch, config.model.dtype),
+                attn_implementation=config.model.attention,
+                local_files_only=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+        _check_weights(Path(source), type(model).__name__, loaded)
         if family := FAMILIES.get(model.config.model_type):
             attend_by_sample(model, family.vision_tower)
     except InputError:
@@ -91,10 +98,10 @@ def open_checkpoint(path: Path, config: Settings) -> LoadedCheckpoint:
         raise InputError(f"{source}: not a complete checkpoint ({str(error).splitlines()[0]})") from None
     set_pixels(processor, config.data)
     if adapter is not None:
-        with needs_extra("adapter", f"{path}: an adapter"):
-            from peft import PeftModel
+        from peft import PeftModel
 
-            from coord_adapter import MODULE_NAME, load_adapter
+        from coord_adapter import MODULE_NAME, load_adapter
+
         try:
             if MODULE_NAME in (adapter.get("modules_to_save") or []):
                 model = load_adapter(model, path, fingerprint=fingerprint)
@@ -109,16 +116,63 @@ def open_checkpoint(path: Path, config: Settings) -> LoadedCheckpoint:
     return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
 
 
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Keep transformers from printing its table of weights that do not fit, which `_check_weights` tells.
+
+    Another level of the logger would have it check plans of tensor parallelism.
+    """
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    log = logging.getLogger("transformers.modeling_utils")
+    log.addFilter(is_other)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_other)
+
+
+def _check_weights(source: Path, kind: str, loaded: Mapping[str, Any]) -> None:
+    """Tell the weights of a checkpoint that its architecture has no place for.
+
+    Raises:
+        InputError: weights are missing or have another shape, in whose place transformers draws random ones
+    """
+    shapes = [f"{name} {list(stored)}, expected {list(own)}" for name, stored, own in loaded["mismatched_keys"]]
+    by = f"{kind} of transformers {transformers.__version__}"
+    for faults, fault in ((sorted(loaded["missing_keys"]), "missing"), (sorted(shapes), "of another shape")):
+        if faults:
+            raise InputError(
+                f"{source}: {counted(len(faults), 'weight')} of {by} {'is' if len(faults) == 1 else 'are'} {fault} "
+                f"({faults[0]}): the checkpoint is incomplete, or needs another transformers{_saved_by(source)}"
+            )
+    if extra := sorted(loaded["unexpected_keys"]):
+        say(f"note: {source}: {counted(len(extra), 'weight')} that {by} does not have, left out: {extra[0]}")
+
+
 def _check_architecture(source: Path) -> None:
     """Raise `InputError` if the installed transformers does not know the architecture of a checkpoint."""
     file = source / "config.json"
-    config = read_json(file) if file.is_file() else {}
-    if (kind := config.get("model_type")) is None or kind in CONFIG_MAPPING:
+    kind = _config_of(source).get("model_type")
+    if kind is None or kind in CONFIG_MAPPING:
         return
-    saved = f", and it was saved by {config['transformers_version']}" if config.get("transformers_version") else ""
     raise InputError(
-        f"{file}: model_type: transformers {transformers.__version__} has no {kind!r}{saved}; install a newer one"
+        f"{file}: model_type: transformers {transformers.__version__} has no {kind!r}{_saved_by(source)}; "
+        "install a newer one"
     )
+
+
+def _config_of(source: Path) -> dict[str, Any]:
+    file = source / "config.json"
+    return cast("dict[str, Any]", read_json(file)) if file.is_file() else {}
+
+
+def _saved_by(source: Path) -> str:
+    """Return which transformers saved a checkpoint, as the end of a sentence; nothing if it does not say."""
+    version = _config_of(source).get("transformers_version")
+    return f" (it was saved by {version})" if version else ""
 
 
 def _vocabulary(config: Settings, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:
@@ -139,7 +193,7 @@ def set_pixels(processor: Any, data: Asking) -> None:
     processor.image_processor.size = {key: value for key, value in size.items() if value is not None}
 
 
-def with_usable_attention(config: Settings) -> Settings:
+def with_usable_attention(config: Given) -> Given:
     """Return `config` with sdpa if flash-attention is configured but cannot run, and print the reason."""
     asked = config.model.attention
     if not asked.startswith("flash"):

@@ -13,8 +13,10 @@ import json
 import math
 import os
 import re
+import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -31,6 +33,8 @@ from coord_codec.counts import counted
 from coord_codec.vocab import marker_family
 from coord_detect.answers.descriptions import description_fields
 from coord_detect.console import say
+from coord_detect.served.answer_tokens import AnswerTokens, written_as_nothing
+from coord_detect.served.sent_image import SentSides
 from coord_detect.served.servers import Servers
 from coord_detect.settings.decoding import QUANTILE_LEVELS
 
@@ -38,12 +42,18 @@ _KEY = "OPENAI_API_KEY"
 _TOP = 20
 _TEMPORARY = frozenset({408, 409, 429, *range(500, 600)})
 """Status codes of requests that are sent again, or that another server may answer."""
+_OPTIONAL = ("logprobs", "top_logprobs", "skip_special_tokens", "spaces_between_special_tokens")
+"""Fields of a request without which the answer is the same, so that a server that refuses them is asked without."""
+_NOT_TAKEN = (400, 422)
+"""Status codes of a request whose fields a server does not take."""
 _LONGEST_PAUSE = 60
 """Seconds that a client waits at most where a busy server names a time."""
 _BROKEN_OFF = ("abort", "content_filter", "error")
 """Finish reasons of an answer that the server aborted, as opposed to one that reached the length limit."""
 _VALUES = {token: k / CoordGrid().scale for k, token in enumerate(coord_tokens())}
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
+"""What log-probabilities of another form raise."""
 _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 
@@ -63,6 +73,9 @@ class EndpointEngine:
         retries: number of retries after a temporary error (429, 5xx) or a lost connection, with growing pauses
         constraint: fields of the request that constrain the answer by a grammar, as the server expects them
         chat_template_kwargs: settings of the server's chat template, without which it would ask with another prompt
+        sides: the sides at which images are sent; None for their own
+        tokens: the tokens that are put back into answers whose server writes them as nothing
+        coordinates: whether an answer with objects has coordinate tokens
     """
 
     urls: tuple[str, ...]
@@ -76,8 +89,14 @@ class EndpointEngine:
     retries: int = 4
     constraint: Mapping[str, Any] = field(default_factory=dict)
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    sides: SentSides | None = None
+    tokens: AnswerTokens = field(default_factory=AnswerTokens)
+    coordinates: bool = True
 
     def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+        self._refused: dict[str, frozenset[str]] = dict.fromkeys(self.urls, frozenset())
         self._servers = Servers(self.urls)
         self._pools = {url: _pool(url, self.concurrency) for url in self.urls}
         self._headers = {
@@ -103,7 +122,8 @@ class EndpointEngine:
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
     ) -> list[dict[str, Any]]:
         """Request the answers one by one; several threads may call this, and a server has its own limits of pixels."""
-        return [self._request(image, prompt or self.prompt) for image in images]
+        sent = [self.sides.resized(image, pixels) if self.sides is not None else image for image in images]
+        return [self._request(image, prompt or self.prompt) for image in sent]
 
     def _request(self, image: Image.Image, prompt: str) -> dict[str, Any]:
         content = [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": prompt}]
@@ -123,16 +143,14 @@ class EndpointEngine:
         }
         if self.chat_template_kwargs:
             request["chat_template_kwargs"] = dict(self.chat_template_kwargs)
-        sent: dict[str, Any] = {"body": json.dumps(request).encode(), "headers": self._headers, "timeout": self.timeout}
         tried: list[str] = []
         while True:
             with self._servers.least_busy(tried) as url:
                 tried.append(url)
                 is_last = len(tried) == len(self.urls)
                 retries = self._retries if is_last else self._retries.new(total=0)
-                place = f"{url.rstrip('/')}/chat/completions"
                 try:
-                    reply = self._pools[url].request("POST", place, retries=retries, **sent)
+                    reply = self._post(url, request, retries)
                 except HTTPError as error:
                     is_lost, reason = True, f": no answer: {_cause(error)}"
                 else:
@@ -142,6 +160,32 @@ class EndpointEngine:
                 if is_last or not (is_lost or reply.status in _TEMPORARY):
                     return _error(f"{url}{reason}")
             self._servers.move_on(url, is_lost)
+
+    def _post(self, url: str, request: Mapping[str, Any], retries: Retry) -> Any:
+        """Return the server's reply; one that refuses optional fields is asked without them, then and from then on."""
+        while True:
+            refused = self._refused[url]
+            body = json.dumps({name: value for name, value in request.items() if name not in refused}).encode()
+            sent: dict[str, Any] = {"body": body, "headers": self._headers, "timeout": self.timeout}
+            place = f"{url.rstrip('/')}/chat/completions"
+            reply = self._pools[url].request("POST", place, retries=retries, **sent)
+            named = _refused_fields(reply.data) - refused if reply.status in _NOT_TAKEN else frozenset()
+            if not named:
+                return reply
+            with self._lock:
+                self._refused[url] |= named
+            without = "; boxes have no scores by probability" if "logprobs" in named else ""
+            fields = ", ".join(sorted(named))
+            self._say_once(
+                f"{url} {fields}", f"  {url} answered {reply.status} to {fields}: it is asked without{without}"
+            )
+
+    def _say_once(self, subject: str, text: str) -> None:
+        with self._lock:
+            is_new = subject not in self._told
+            self._told.add(subject)
+        if is_new:
+            say(text)
 
     def _answer(self, data: bytes) -> dict[str, Any]:
         """Return the answer in the body of a reply."""
@@ -161,11 +205,27 @@ class EndpointEngine:
             return _error(f"the reply has no text, but {text!r:.80} (finish_reason {finish_reason!r})")
         if self.chat_template_kwargs:
             text = _without_end_of_prompt(text, steps)
+        text, steps = self._restored(text, steps)
         answer = {"text": text, "finish_reason": "length" if finish_reason == "length" else "stop"}
         try:
             return answer | self._probabilities(text, steps)
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # malformed log-probabilities
+        except _MALFORMED:
             return answer
+
+    def _restored(self, text: str, steps: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """Return an answer with the tokens that its server wrote as nothing, or say what keeps them in its texts."""
+        with suppress(*_MALFORMED):
+            text, steps = self.tokens.restored(text, steps)
+        lost = written_as_nothing(steps) or not steps
+        if self.coordinates and any(map(str.isalnum, text)) and lost and not any(token in text for token in _VALUES):
+            self._say_once(
+                "no coordinates",
+                f"  an answer has text but no coordinate token ({_short(text)!r:.80}), as of a server that leaves "
+                "special tokens out of its texts: llama.cpp keeps them with --special, other servers with "
+                "skip_special_tokens false; where a server lists the ids of tokens beside logprobs, they are put back "
+                "with the tokenizer of MODEL",
+            )
+        return text, steps
 
     def _probabilities(self, text: str, steps: Sequence[Any]) -> dict[str, Any]:
         """Return fields computed from the tokens' log-probabilities; empty if the server's are missing or malformed."""
@@ -256,13 +316,34 @@ def _cause(error: HTTPError) -> str:
 
 def _refusal(status: int, data: bytes) -> str:
     """Return why a server refused a request, to be written behind the URL."""
-    try:
-        message = str(json.loads(data)["error"]["message"])
-    except (KeyError, TypeError, ValueError):
-        message = data.decode(errors="replace")
+    message = _complaint(data)
     is_path = status == 404 and "model" not in message  # else the server knows no model of this name
     hint = "; the path of the API is missing, which often ends in /v1" if is_path else ""
     return f" answered {status}: {_short(message)}{hint}"
+
+
+def _complaint(data: bytes) -> str:
+    """Return what a server says in refusing a request: OpenAI's `error.message`, or FastAPI's `detail`.
+
+    What FastAPI lists as input is left out, since that may be the whole request.
+    """
+    try:
+        reply = json.loads(data)
+        if "detail" not in reply:
+            return str(reply["error"]["message"])
+        detail = reply["detail"]
+        if isinstance(detail, str):
+            return detail
+        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in detail)
+    except (KeyError, TypeError, ValueError):
+        return data.decode(errors="replace")
+
+
+def _refused_fields(data: bytes) -> frozenset[str]:
+    """Return the optional fields that a refusal names; the most likely tokens go with the log-probabilities."""
+    words = set(re.findall(r"\w+", _complaint(data)))
+    named = words.intersection(_OPTIONAL)
+    return frozenset(named | {"top_logprobs"} if "logprobs" in named else named)
 
 
 def _error(reason: str) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from coord_detect.console import say
 from coord_detect.model.card import as_trained, read_card, system_text
 from coord_detect.model.checkpoints import CARD_FILE, locate_model
 from coord_detect.model.prompt import prompt_settings, read_chat_template
+from coord_detect.served.answer_tokens import AnswerTokens
 from coord_detect.served.endpoint import EndpointEngine, check_key, checked_url
+from coord_detect.served.sent_image import SentSides
 from coord_detect.settings.record import Settings
 from coord_detect.views.registry import check_views
 
@@ -65,17 +67,21 @@ def open_served(
             f"evaluation.decoding.grammar is {decoding.grammar}, which decodes under a grammar in this process; a "
             "server decodes under one with --grammar, and evaluation.decoding.boxes says how its boxes are computed"
         )
+    tokenizer = _tokenizer(folder)
     engine = EndpointEngine(
         urls,
         name,
         data.prompt,
         card.system if card is not None else system_text(resolved),
         data.markers if data.style == "markers" else None,
-        resolved.evaluation.max_new_tokens or _max_new_tokens(resolved, folder),
+        resolved.evaluation.max_new_tokens or _max_new_tokens(resolved, tokenizer),
         concurrency,
         timeout,
         constraint=_constraint(grammar, resolved, folder),
         chat_template_kwargs=template_settings,
+        sides=SentSides.of_folder(folder, data) if folder is not None else None,
+        tokens=AnswerTokens(tokenizer),
+        coordinates=resolved.custom.coord_tokens.enabled,
     )
     names = tuple(names) or (card.names if card is not None else ())
     served = AnsweringModel(engine, resolved, frozenset(check_labels(labels)), names=names, folder=folder)
@@ -83,18 +89,21 @@ def open_served(
     return served.calibrated_as(folder) if folder is not None and calibrated else served
 
 
-def _max_new_tokens(config: Settings, folder: Path | None) -> int:
-    """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
-    from coord_detect.answers.token_limit import token_limit, token_limit_without_tokenizer
+def _tokenizer(folder: Path | None) -> Any:
+    """Return the tokenizer of a model's folder; None without a folder, or without a tokenizer, as of an adapter."""
     from coord_detect.grammar.served import read_tokenizer
 
     try:
-        tokenizer = read_tokenizer(folder) if folder is not None else None
-    except InputError:  # the folder of an adapter may have no tokenizer
-        tokenizer = None
-    if tokenizer is None:
-        return token_limit_without_tokenizer(config)
-    return token_limit(config, tokenizer, ())
+        return read_tokenizer(folder) if folder is not None else None
+    except InputError:
+        return None
+
+
+def _max_new_tokens(config: Settings, tokenizer: Any) -> int:
+    """Return the length limit of an answer, computed with the tokenizer if there is one."""
+    from coord_detect.answers.token_limit import token_limit, token_limit_without_tokenizer
+
+    return token_limit_without_tokenizer(config) if tokenizer is None else token_limit(config, tokenizer, ())
 
 
 def _constraint(grammar: str | None, config: Settings, folder: Path | None) -> dict[str, Any]:

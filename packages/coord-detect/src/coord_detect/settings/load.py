@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_text
+from coord_codec.other_words import setting_hint, use
 from coord_detect.console import say, say_once
 from coord_detect.settings.record import Settings
 from coord_detect.settings.words import did_you_mean, yaml_word
@@ -150,6 +151,10 @@ _EXPECTED = _TEXT | {"tuple_type": "expected a list"}
 """Words for the types of pydantic's errors that it explains in terms of Python."""
 
 
+_MAIN = {"data": "data.annotations", "model": "model.path", "run": "run.dir"}
+"""The setting that a value means which is given in place of a section."""
+
+
 def _field(item: Any) -> str:
     """Return the dotted name of a field, without the names that pydantic adds for members of a union."""
     return ".".join(str(part) for part in item["loc"] if not re.search(r"[\[(]", str(part)))
@@ -166,6 +171,9 @@ def _message(item: Any, kind: type[Settings]) -> str:
     message = _EXPECTED.get(fault, message[:1].lower() + message[1:])
     hint = yaml_word(value, is_text=fault in _TEXT)
     hint = f"; write [{value}]" if fault == "tuple_type" and isinstance(value, str) else hint
+    main = _MAIN.get(field, "") if fault in ("model_type", "model_attributes_type") else ""
+    if main in {*setting_names(kind)}:
+        return f"{field}: expected a section of settings, found {value!r}; write {main}={value}"
     return f"{field}: {message}, found {value!r}{hint}"
 
 
@@ -182,6 +190,8 @@ def _near(kind: type[Settings], location: Sequence[Any]) -> str:
     elsewhere = [path for path in (*setting_names(kind), *kind.further_names()) if path.rpartition(".")[2] == name]
     if len(elsewhere) == 1:
         return f"; it belongs at {elsewhere[0]}"
+    if len(location) == 1 and (ours := setting_hint(name)) in {*setting_names(kind), *kind.further_names()}:
+        return use(ours)
     if hint := did_you_mean(name, keys):
         return hint
     return f"; known here: {', '.join(keys)}" if keys else ""

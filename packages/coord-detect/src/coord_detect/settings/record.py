@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from coord_codec import GEOMETRIES
 from coord_codec.commands.plugins import import_plugins
@@ -46,7 +46,8 @@ class Settings(Section):
 
     @field_validator("training")
     @classmethod
-    def _of_training(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _of_training(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Refuse what says nothing of answers; a run's own record replaces this check."""
         if unknown := [name for name in value if name != "system"]:
             raise ValueError(f"training.{unknown[0]}: it has no effect on answers; of a training only system has")
         return value
@@ -82,3 +83,7 @@ def _at(values: Any, *names: str) -> Any:
     for name in names:
         values = values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
     return values
+
+
+Given = TypeVar("Given", bound=Settings)
+"""The kind of settings that a function was given, a run's own included, and returns."""

@@ -16,7 +16,7 @@ class Rule:
     `because` has the reason, and what to change.
     """
 
-    when: Callable[[Any], bool]
+    when: Callable[..., Any]
     keys: tuple[str, ...]
     because: str
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
-from coord_codec import MARKERS, Geometry, Instance, encode_target, geometry_of
+from coord_codec import MARKERS, Geometry, encode_target, geometry_of
 from coord_codec.geometry import GeometryName
 from coord_detect.settings.base import Section
 from coord_detect.settings.decoding import Decoding
 from coord_detect.settings.prompts import DEFAULT_CLASS_PROMPT, DEFAULT_PROMPT, ClassPrompt, Prompt
 from coord_detect.settings.rules import Rule
 from coord_detect.views.registry import views_of
+
+if TYPE_CHECKING:
+    from coord_codec import Instance
 
 
 class Loading(Section):

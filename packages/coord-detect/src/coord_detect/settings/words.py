@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from coord_codec.other_words import setting_hint
+
 
 def yaml_word(value: Any, is_text: bool) -> str:
     """Return a hint about a word that YAML has converted to a boolean, or to a number if text is expected."""
@@ -28,6 +30,7 @@ def did_you_mean(word: str, known: Iterable[str], elsewhere: Mapping[str, str] =
 
     known = list(known)
     initials = [name for name in known if "".join(part[:1] for part in name.split("_")) == word]  # lr
-    ours = [elsewhere[word]] if elsewhere.get(word) in known else []
+    other = elsewhere.get(word) or setting_hint(word)
+    ours = [name for name in known if name in (other, other.rpartition(".")[2])]
     near = ours or get_close_matches(word, known, n=1) or initials
     return f"; did you mean {near[0]}?" if near else ""

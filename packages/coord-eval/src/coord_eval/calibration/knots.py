@@ -30,7 +30,9 @@ def isotonic(value_G: np.ndarray, weight_G: np.ndarray) -> np.ndarray:
     return np.repeat([mean for mean, _, _ in blocks], [length for *_, length in blocks])
 
 
-def fit_knots(score_D: np.ndarray, hit_D: np.ndarray, prior: Knots | float, prior_boxes: float) -> Knots:
+def fit_knots(
+    score_D: np.ndarray, hit_D: np.ndarray, prior: Knots | float, prior_boxes: float, highest: int = 0
+) -> Knots:
     """Return the monotone map from score to share of hits.
 
     Args:
@@ -38,12 +40,17 @@ def fit_knots(score_D: np.ndarray, hit_D: np.ndarray, prior: Knots | float, prio
         hit_D: whether each box is a hit
         prior: the share, or the map, towards which the groups are smoothed
         prior_boxes: the weight of the prior in each group, in boxes
+        highest: halve the group of the highest scores while each half has so many boxes; 0 for not at all
     """
     order = np.argsort(score_D, kind="stable")
     score_d, hit_d = score_D[order], hit_D[order].astype(np.float64)
     groups = int(np.clip(round(len(score_d) ** 0.5 / 2), 2, _MOST_GROUPS))
     # A group ends where a score ends, so that equal scores are in one group.
-    wanted = np.arange(1, groups) * len(score_d) // groups
+    wanted = [n * len(score_d) // groups for n in range(1, groups)]
+    half = len(score_d) // groups // 2
+    while highest and half >= highest:
+        wanted.append(len(score_d) - half)
+        half //= 2
     starts = np.unique(np.r_[0, np.searchsorted(score_d, score_d[wanted], "left")])
     count_G = np.diff(np.r_[starts, len(score_d)])
     mean_G = np.add.reduceat(score_d, starts) / count_G

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,14 +15,13 @@ from coord_codec.files import InputError
 from coord_eval.cli import options
 
 if TYPE_CHECKING:
-    from coord_eval.calibration.calibration import Calibration
     from coord_eval.fusion.ensemble import Ensemble
 
 EXAMPLES_OF_FUSE = """\b
 examples:
   coord-eval fuse a.jsonl b.jsonl --out fused.jsonl
   coord-eval fuse a.jsonl b.jsonl c.jsonl --method nms:0.5 --weight 2 --weight 1 --weight 1 --out fused.jsonl
-  coord-eval fuse detector_a.json detector_b.json --out fused.json
+  coord-eval fuse detector_a.json detector_b.json --out fused.json --ground-truth some_of_them.json
 """
 EXAMPLES_OF_CALIBRATE = """\b
 examples:
@@ -33,9 +33,16 @@ examples:
 def fuse(
     runs: Annotated[list[str], typer.Argument(metavar="[NAME=]FILE...", help="Predictions of different models.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File for the fused predictions.", show_default=False)],
+    ground_truth: Annotated[
+        Path | None,
+        typer.Option(metavar="G", help="Annotations of some of the images: chooses calibration and weights by them."),
+    ] = None,
     method: Annotated[str, options.fusion_option("How boxes are fused, and above which IoU.")] = "wbf",
     weight: Annotated[
         list[float] | None, typer.Option(min=0, metavar="W", help="Weight of a file; repeat for each, in order.")
+    ] = None,
+    calibration: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=C", help="Calibration of the file of that name; repeat for each.")
     ] = None,
     format: options.Format = "auto",
     scale: options.SetScale = None,
@@ -47,9 +54,16 @@ def fuse(
 
     Text answers give a predictions.jsonl whose texts are JSON with confidences, results lists a results list; both are
     read by the other commands. An image that one file does not have counts as one in which it found nothing.
+    Fusing may give less than the better file alone; --ground-truth, for some of the images, tries both raw and
+    calibrated scores and several weights, says what AP to expect of each, and keeps the better file where no fusion
+    is surely better.
     """
+    from coord_eval.calibration.calibration import Calibration
+    from coord_eval.fusion.choice import FusionChoice, choose_fusion
+    from coord_eval.fusion.columns import FusionRule
     from coord_eval.fusion.ensemble import fuse_predictions
     from coord_eval.intake.answers import AnswerSettings
+    from coord_eval.scoring import score
 
     files: dict[str, str | Path] = {}
     for run in runs:
@@ -57,14 +71,36 @@ def fuse(
         if name in files:
             raise InputError(f"fuse: two files are called {name!r}; give each a name: NAME=FILE")
         files[name] = file
-    options.refuse_input_as_output(out, *map(Path, files.values()))
-    settings = AnswerSettings(boxes=boxes, format=format, scale=scale)
-    ensemble = fuse_predictions(files, method=method, answers=settings, score_source=score_source, weights=weight)
+    calibrations = dict(map(options.name_and_file, calibration or ()))
+    if calibrations and ground_truth:
+        raise InputError("fuse: --calibration has no place beside --ground-truth, which fits its own; leave one out")
+    inputs = [*files.values(), *calibrations.values(), *([ground_truth] if ground_truth else [])]
+    options.refuse_input_as_output(out, *map(Path, inputs))
+    settings: dict[str, Any] = {"boxes": boxes, "format": format, "scale": scale}
+    choice: FusionChoice | None = None
+    if ground_truth:
+        rated = {
+            name: score(ground_truth, file, score_source=score_source, diagnose=False, **settings)
+            for name, file in files.items()
+        }
+        choice = choose_fusion(rated, FusionRule.parse(method), weights=weight)
+    chosen = choice.chosen if choice else None
+    ensemble = fuse_predictions(
+        files,
+        method=method,
+        answers=AnswerSettings(**settings),
+        score_source=score_source,
+        weights=chosen.weights if chosen else weight,
+        calibrations=choice.calibrations if choice else {n: Calibration.read(file) for n, file in calibrations.items()},
+        alone=chosen.alone if chosen else None,
+    )
     ensemble.write(out)
+    notes = [*(choice.notes if choice else ()), *ensemble.notes]
     if as_json:
-        print(json.dumps({**ensemble.counts, "notes": list(ensemble.notes)}, indent=2))
+        told = {"choice": asdict(choice) | {"calibrations": [*choice.calibrations]}} if choice else {}
+        print(json.dumps({**ensemble.counts, **told, "notes": notes}, indent=2))
     else:
-        options.print_summary(_ensemble_lines(ensemble), ensemble.notes)
+        options.print_summary([*(choice.lines() if choice else ()), *_ensemble_lines(ensemble)], notes)
         print(f"fused: {out}")
 
 
@@ -72,6 +108,8 @@ def _ensemble_lines(ensemble: Ensemble) -> Iterator[str]:
     counts = ensemble.counts
     boxes, images = counted(counts["boxes"], "box", "boxes"), counted(counts["images"], "image")
     yield f"{boxes} of {images} became {counts['objects']:,}, by {counts['rule']}"
+    if counts["rule"].endswith(" alone"):
+        return
     for name, row in counts["files"].items():
         shares = [f"{row.get('merged', 0)} merged with others'"]
         shares += [f"{row['duplicate']} near-duplicates of its own"] if row.get("duplicate") else []
@@ -105,27 +143,5 @@ def calibrate(
     if as_json:
         print(calibration.to_json(), end="")
         return
-    options.print_summary(_calibration_lines(calibration), evaluation.notes)
+    options.print_summary(calibration.lines(), evaluation.notes)
     print(f"calibration: {out}")
-
-
-def _calibration_lines(calibration: Calibration) -> Iterator[str]:
-    rests_on = calibration.rests_on
-    yield (
-        f"fitted to {rests_on['boxes']:,} boxes in {rests_on['images']:,} images, {rests_on['hits']:,} of them hits, "
-        f"scored by {calibration.score_source}: {counted(len(calibration.knots), 'knot')}, "
-        f"{counted(len(calibration.classes), 'category has', 'categories have')} a map of its own"
-    )
-    for title, key in (("before", "before"), ("after, cross-validated", "after")):
-        row = calibration.reliability[key]
-        interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
-        yield f"calibration error {title}: {row['ece']:.3f}; that of more images lies in {interval}"
-    asked: tuple[dict[str, Any], ...] = ({"precision": 0.9}, {"recall": 0.95}, {})
-    for wanted in asked:
-        title = ", ".join(f"{name} {value:g}" for name, value in wanted.items()) or "best F1"
-        try:
-            threshold = calibration.choose(**wanted)
-        except InputError as error:
-            yield f"{title}: {str(error).removeprefix('threshold: ')}"
-        else:
-            yield f"{title}: {threshold}" + (f"; {threshold.note}" if threshold.note else "")

@@ -25,6 +25,7 @@ from coord_eval.cli.review import app as review_app
 app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Parse the boxes that a vision-language model wrote as text and score them as COCO does.",
     epilog="""\b
 examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.counts import counted
+from coord_codec.counts import fixed
 from coord_codec.files import write_text
 from coord_eval.comparison.differences import Difference, Differences, quality
 from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation
+from coord_eval.metrics.detection import PROBABILITIES
 from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
 from coord_eval.metrics.figures import join_lines
 from coord_eval.metrics.metric_table import headline
+from coord_eval.metrics.thresholds import best_threshold
 from coord_eval.page_options import ImageRoot
 from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
 from coord_eval.resampling.permutation import exchange_p_values
 
+_BELOW = 0.05
+"""Least share that is told: of a run's boxes below all of another's scores, and of that one's in its lowest tenth."""
 _NOTHING = f"AP below {NEAR_ZERO}, and no other reading of the numbers explains it; train for more steps"
 """What stands in place of the diagnosis of each run that found nothing."""
 
@@ -95,7 +99,9 @@ def compare(
     tested = [name for name in figures[0] if all(name in of_run for of_run in figures)]
     if missing := sorted({name for of_run in figures for name in of_run} - {*tested}):
         notes.append(f"{', '.join(missing)}: not a figure of every run, so not compared")
-    p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, tested) for name in others}
+    # No p-value is below 1 / (permutations + 1), which Holm's method multiplies by the number of tests.
+    permutations = max(resamples, math.ceil(len(others) * len(tested) / (1 - CONFIDENCE)))
+    p_values = {name: exchange_p_values(groups[first], groups[name], permutations, seed, tested) for name in others}
     return Comparison(
         metrics={name: _with_seeds_of(run.intervals(), by_seed[name]) for name, run in drawn.items()},
         differences={
@@ -104,8 +110,9 @@ def compare(
         },
         class_gains={name: _class_gains(groups[first], groups[name]) for name in others},
         score_sources=sources,
-        notes=(*notes, *_smallest_p_note(p_values, resamples), *_notes_of_runs(groups)),
+        notes=(*notes, *_least_scores_note(groups), *_notes_of_runs(groups)),
         resamples=resamples,
+        permutations=permutations,
         seed=seed,
         runs=groups,
     )
@@ -131,17 +138,29 @@ def _spread(first: Sequence[Resamples], other: Sequence[Resamples], name: str) -
     return half_width([b.point[name] - a.point[name] for a, b in zip(first, other, strict=True)])
 
 
-def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int) -> list[str]:
-    """Return a note that more resamples are needed if the smallest p-value possible, adjusted, is above .05."""
-    values = [p for row in p_values.values() for p in row.values()]
-    smallest = len(values) / (resamples + 1)
-    if not values or smallest < 1 - CONFIDENCE or min(values) * (resamples + 1) > 1 + 1e-9:
-        return []
-    enough = math.ceil(len(values) / (1 - CONFIDENCE))
-    return [
-        f"{counted(resamples, 'resample')} cannot give a p below {min(smallest, 1):.3f}, so no difference can be "
-        f"significant: use at least {enough}"
-    ]
+def _least_scores_note(groups: Mapping[str, Sequence[Evaluation]]) -> Iterator[str]:
+    """Yield a note if the scores of one run begin abruptly where another has many boxes already: a list that is cut."""
+    score_D = {name: np.concatenate([run.detections.scores_D for run in group]) for name, group in groups.items()}
+    least = {name: own_D.min() for name, own_D in score_D.items() if len(own_D)}
+    sources = {run.score_source for group in groups.values() for run in group}
+    if len(sources) > 1 or not least or not sources <= {*PROBABILITIES}:
+        return
+    latest = max(least, key=lambda name: least[name])
+    begin, cut_D = least[latest], score_D[latest]
+    below = {name: float((score_D[name] < begin).mean()) for name in least}
+    at_first = (cut_D <= begin + (cut_D.max() - begin) / 10).mean()
+    if max(below.values()) < _BELOW or at_first < _BELOW:
+        return
+    parts = []
+    for name, value in least.items():
+        share = f", {below[name]:.0%} of its boxes below {begin:.2g}" if below[name] else ""
+        best = [found["f1"] for run in groups[name] if (found := best_threshold(run))]
+        f1 = f", best F1 {fixed(math.fsum(best) / len(best), 3)}" if best else ""
+        parts.append(f"{name} from {value:.2g}{share}{f1}")
+    yield (
+        f"the scores begin differently: {'; '.join(parts)}: precision, recall and F1 are of all boxes and differ for "
+        "that reason; compare AP, or the F1 at the best threshold of each, or cut all files at one score"
+    )
 
 
 def _notes_of_runs(groups: Mapping[str, Sequence[Evaluation]]) -> list[str]:

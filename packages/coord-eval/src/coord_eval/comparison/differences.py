@@ -59,6 +59,8 @@ class Differences:
         score_sources: score by which the detections of each run are sorted
         notes: conditions that matter when interpreting the metrics
         resamples: number of resamples
+        permutations: number of permutations behind each p-value: `resamples`, or as many as a difference needs that is
+            to be significant beside all others
         seed: seed of the resamples
         runs: the evaluations of each run, one a seed, from which the report draws images; not a part of `to_dict`
         training: how the runs were trained, where their logs are known; see `training_curves`
@@ -70,23 +72,26 @@ class Differences:
     score_sources: dict[str, str]
     notes: tuple[str, ...]
     resamples: int
+    permutations: int
     seed: int
     runs: Mapping[str, Sequence[Figures]] = field(default_factory=dict, repr=False)
     training: TrainingCurves | None = None
 
     def verdict(self, run: str) -> str:
-        """Return in one line in which headline metrics a run is better or worse than the first.
+        """Return AP of a run and of the first in one line, and in which headline metrics it is better or worse.
 
         A metric counts if it differs over images, and with several seeds if its interval over seeds is without 0 too.
         """
         first = next(iter(self.metrics))
+        ap = [f"{row['AP']['value']:.3f}" for row in (self.metrics[first], self.metrics[run]) if "AP" in row]
+        leading = f"AP {' -> '.join(ap)}, " if len(ap) == 2 else ""
         sides: dict[str, list[str]] = {"better": [], "worse": []}
         for name, d in self.differences[run].items():
             if d.differs and (d.over_seeds is None or abs(d.value) > d.over_seeds):
                 before, after = quality(name, np.array([self.metrics[r][name]["value"] for r in (first, run)]))
                 sides["better" if after > before else "worse"].append(f"{name} {fixed(d.value, 3, '+')}")
         found = "; ".join(f"{side} in {', '.join(names)}" for side, names in sides.items() if names)
-        return f"{run} against {first}: {found or 'no headline metric differs'}"
+        return f"{run} against {first}: {leading}{found or 'no headline metric differs'}"
 
     def lines(self) -> Iterator[str]:
         """Yield a summary: the headline metrics of each run, its differences from the first one, and the verdict."""
@@ -108,8 +113,9 @@ class Differences:
                     f"better in {100 * d.share_better:.1f} %  p {d.p_text}"
                 )
         yield (
-            f"{counted(self.resamples, 'resample')} of the images, seed {self.seed}, paired 95 % intervals; * differs, "
-            "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs have a *"
+            f"{counted(self.resamples, 'resample')} of the images, {counted(self.permutations, 'permutation')}, seed "
+            f"{self.seed}, paired 95 % intervals; * differs, p by Holm's method over these metrics and all runs: at "
+            "most 5 % of comparisons of equal runs have a *"
         )
         yield from map(self.verdict, others)
         yield from self.training.lines() if self.training else ()

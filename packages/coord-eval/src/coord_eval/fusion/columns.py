@@ -126,7 +126,9 @@ def fuse_boxes(
     if weights is not None and rule.method == "nms":
         weight_V = weight_V / np.bincount(image_V, weight_V)[image_V]
     if rule.method == "wbf" and not ((table.score_N >= 0) & (table.score_N < math.inf)).all():
-        raise InputError("score: expected finite numbers of at least 0, since wbf weighs boxes by them; use nms")
+        raise InputError(
+            "score: expected finite numbers of at least 0, since wbf weighs boxes by them; calibrate them, or use nms"
+        )
     boxes_N = np.zeros(len(table), _BOX)
     boxes_N["view"], boxes_N["box"], boxes_N["score"] = view_N, table.boxes_N4, table.score_N
     boxes_N["region"], boxes_N["weighed"] = views_V["region"][view_N], table.score_N * weight_V[view_N]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from coord_codec.files import write_text
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
+from coord_eval.calibration.calibration import Calibration
 from coord_eval.fusion.columns import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
@@ -25,6 +28,10 @@ from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import Form, ResultsList
 
 _SHOWN = 5
+_LEAST_BOXES = 20
+"""Fewest boxes of a file whose scores can be compared with another's."""
+_UNLIKE, _KS_SURE = 0.2, 1.63
+"""Least distance of two distributions of scores that is told, and the factor of the test at the level of .01."""
 _DIGITS = 6
 """Decimals of the fractions in fused answers."""
 
@@ -58,6 +65,8 @@ def fuse_predictions(
     answers: AnswerSettings = AnswerSettings(),
     score_source: str = "auto",
     weights: Sequence[float] | None = None,
+    calibrations: Mapping[str, Calibration] = MappingProxyType({}),
+    alone: str | None = None,
 ) -> Ensemble:
     """Fuse predictions for the same images.
 
@@ -67,10 +76,12 @@ def fuse_predictions(
         answers: how the text of answers becomes boxes
         score_source: score of the boxes of text answers
         weights: a weight for each file, None for equal ones
+        calibrations: by the name of a file, the map from its scores to probabilities
+        alone: name of the one file whose boxes are kept as they are, as `coord_eval.choose_fusion` may advise
 
     Raises:
-        InputError: if text answers and results lists are mixed, which name labels differently, or no image has answers
-            in two files; or as `coord_eval.score`
+        InputError: if a calibration or `alone` names no file; if text answers and results lists are mixed, which name
+            labels differently, or no image has answers in two files; or as `coord_eval.score`
 
     Example:
         >>> a = [{"image_id": 1, "text": '[{"bbox_2d": [100, 100, 500, 500], "label": "cat", "confidence": 0.9}]'}]
@@ -79,6 +90,8 @@ def fuse_predictions(
         '[{"bbox_2d": [0.1, 0.1, 0.5, 0.525], "label": "cat", "confidence": 0.6}]'
     """
     rule = FusionRule.parse(method)
+    if unknown := {*calibrations, *([alone] if alone is not None else [])} - {*files}:
+        raise InputError(f"fuse: expected names of the files ({', '.join(files)}), found {', '.join(sorted(unknown))}")
     loaded = {name: load_predictions(source) for name, source in files.items()}
     lists = {name: rows for name, rows in loaded.items() if isinstance(rows, ResultsList)}
     if odd := [f"{name}: {rows.form.value}" for name, rows in lists.items() if rows.form is not Form.RESULTS]:
@@ -119,21 +132,74 @@ def fuse_predictions(
                 f"found nothing there: {', '.join(lacking[:_SHOWN])}{', ...' if len(lacking) > _SHOWN else ''}"
             )
     sources = {name: collected.score_source for name, collected in sets.items()}
-    if len({*sources.values()}) > 1 and weights is None:
+    if len({*sources.values()}) > 1 and weights is None and not calibrations and alone is None:
         listed = ", ".join(f"{name} by {source}" for name, source in sources.items())
         notes.append(f"scores of several kinds are mixed ({listed}); calibrate them first, or weigh the files")
     runs = [collected.detections for collected in sets.values()]
+    for n, name in enumerate(sets):
+        if name in calibrations:
+            runs[n], note = calibrations[name].applied(runs[n], sources[name], {})
+            notes.append(f"{name}: {note}")
+    if len(runs) > 1 and not calibrations and weights is None and alone is None:
+        notes.append(_unknown_gain(dict(zip(sets, runs, strict=True)), files))
     spelling: dict[str, str] = {}
     for n, run in enumerate(runs if is_text else []):  # labels that differ in case, spaces or hyphens alone are one
         labels = [spelling.setdefault(normalize_label(label), label) for label in run.table.labels]
         runs[n] = replace(run, table=BoxTable.concatenate([run.table.changed(labels=labels)]))
-    fused, counts = fuse_detections(runs, rule, answers.geometry, weights)
+    if alone is None:
+        fused, counts = fuse_detections(runs, rule, answers.geometry, weights)
+    else:
+        fused = runs[[*files].index(alone)]
+        views_of_files = [{"boxes": len(run)} for run in runs]
+        counts = {"boxes": sum(map(len, runs)), "objects": len(fused), "views": views_of_files}
     views = zip(sources.items(), counts.pop("views"), covered, strict=True)
     counts["files"] = {
         name: {**row, "score_source": source, "missing": len(truth) - len(own)} for (name, source), row, own in views
     }
     records = _answers(truth, numbered, fused.table) if is_text else _results(fused, lists.values())
-    return Ensemble(tuple(records), {"rule": str(rule), "images": len(truth), **counts}, tuple(notes))
+    return Ensemble(
+        tuple(records),
+        {"rule": f"{alone} alone" if alone is not None else str(rule), "images": len(truth), **counts},
+        tuple(notes),
+    )
+
+
+def _unknown_gain(runs: Mapping[str, Detections], files: Mapping[str, PredictionSource]) -> str:
+    """Return a note that fusing may give less than the better file alone, how to know, and whether scores look unlike.
+
+    The best boxes of each file are compared, as many as the shortest file has, by the test of Kolmogorov and Smirnov.
+    Scores of equal distribution may mean different things as well.
+    """
+    scores = {name: np.sort(run.scores_D)[::-1] for name, run in runs.items()}
+    fewest = min(map(len, scores.values()))
+    best = [own[:fewest] for own in scores.values()]
+    distances = [_ks_distance(a, b) for i, a in enumerate(best) for b in best[:i]]
+    unlike = ""
+    if fewest >= _LEAST_BOXES and max(distances, default=0) > max(_UNLIKE, _KS_SURE * math.sqrt(2 / fewest)):
+        listed = ", ".join(
+            f"{name} has {counted(len(own), 'box', 'boxes')} with a median of {np.median(own):.2g}"
+            for name, own in scores.items()
+        )
+        unlike = f"the scores hardly mean the same ({listed}); "
+    maps = {name: f"{Path(name).stem}-calibration.json" for name in files}
+    commands = "; ".join(
+        f"coord-eval calibrate --ground-truth G --predictions {source if isinstance(source, str | Path) else name} "
+        f"--out {maps[name]}"
+        for name, source in files.items()
+    )
+    options = " ".join(f"--calibration {name}={file}" for name, file in maps.items())
+    return (
+        f"{unlike}fusing may give less than the better file alone, which cannot be known without annotations: with "
+        f"some annotated images G, --ground-truth G chooses what is best there; or calibrate each ({commands}) and add "
+        f"{options}"
+    )
+
+
+def _ks_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the largest distance of the distribution functions of two samples (Smirnov 1948)."""
+    at = np.concatenate([a, b])
+    shares = [np.searchsorted(np.sort(own), at, "right") / max(len(own), 1) for own in (a, b)]
+    return float(np.abs(shares[0] - shares[1]).max(initial=0))
 
 
 def _images(files: Iterable[Loaded], is_text: bool) -> tuple[GroundTruth, int, list[set[int]]]:

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from coord_codec.coco.reader import numbered
 from coord_codec.files import write_text
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.labelling.file_names import places_of
@@ -82,10 +83,13 @@ def _xywh(box: Sequence[float]) -> list[float]:
 
 
 def coco_annotations(records: Records, folder: Path, categories: Mapping[str, int | str] | None = None) -> Path:
-    """Write a COCO annotation file in which each annotation also has a `score`."""
+    """Write a COCO annotation file in which each annotation also has a `score`.
+
+    Labels that `categories` does not have get the numbers above its ids, of which text of digits is one.
+    """
     category_ids = dict(categories or {})
     for name in _categories(records):
-        numbers = (number for number in category_ids.values() if isinstance(number, int))  # ids may be text
+        numbers = (number for number in map(numbered, category_ids.values()) if isinstance(number, int))
         category_ids.setdefault(name, max(numbers, default=0) + 1)
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

@@ -37,8 +37,10 @@ _TORCHMETRICS = (
 OTHER_NAMES = {
     **dict(zip(_TORCHMETRICS, COCO_KEYS, strict=True)),
     **{"map50_95": "AP", "map50": "AP50", "map75": "AP75"},
+    **{"mAP": "AP", "mAP50-95": "AP", "mAP50": "AP50", "mAP75": "AP75", "mAP@50": "AP50", "mAP@50:95": "AP"},
+    **{"metrics/mAP50-95(B)": "AP", "metrics/mAP50(B)": "AP50"},
 }
-"""Names of torchmetrics' `MeanAveragePrecision` and supervision's `MeanAveragePrecision`, and ours."""
+"""Names of torchmetrics' and supervision's `MeanAveragePrecision` and of Ultralytics, and ours."""
 
 
 def _row(name: str) -> Any:

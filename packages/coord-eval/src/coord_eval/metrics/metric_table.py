@@ -403,7 +403,7 @@ def prepare_figures(scored: Scored, names: Collection[str] | None = None) -> Nam
             return result
         if unknown := sorted(set(names) - set(result)):
             known = ", ".join(figure.name for row in METRICS.values() for figure in row.figures)
-            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {known}")
+            raise InputError(f"unknown metric {unknown[0]!r}; known are {known}")
         return {name: values_B for name, values_B in result.items() if name in names}
 
     return compute

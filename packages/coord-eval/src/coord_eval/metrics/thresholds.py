@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from coord_eval.metrics.draws import draw_weights, interval
 
 _POINTS = 100
 """Largest number of thresholds of a curve, besides that of the best F1."""
+_SHOWN = 4
+"""Most labels whose own thresholds are printed."""
 _RATES = ("precision", "recall", "f1")
 _NORMAL = 1.959964
 """The 97.5 % quantile of the normal distribution, for 95 % intervals."""
@@ -62,6 +64,8 @@ class Threshold:
         f1: their harmonic mean
         intervals: 95 % intervals over images of the three, as `low` and `high`
         classes: the same of each category
+        before: of a threshold of calibrated scores the same one as the scores were, by label, under "" for labels
+            without a map of their own; None where no score reaches it
         note: the chance that other images have the wanted precision or recall, and from which score on it is all but
             sure; empty where none was wanted
     """
@@ -74,6 +78,7 @@ class Threshold:
     intervals: Mapping[str, Mapping[str, float]]
     classes: Mapping[str, ClassRates]
     note: str = ""
+    before: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types."""
@@ -84,7 +89,11 @@ class Threshold:
             f"{rate} {getattr(self, rate):.3f} [{self.intervals[rate]['low']:.3f}, {self.intervals[rate]['high']:.3f}]"
             for rate in _RATES
         ]
-        return f"score of at least {self.value:.4g}: " + ", ".join(parts)
+        scores = [f"{name} {value:.4g}".strip() for name, value in self.before.items() if value is not None]
+        if len(scores) > _SHOWN:
+            scores = [*scores[:_SHOWN], f"and {len(scores) - _SHOWN} more labels"]
+        before = f" ({', '.join(scores)} before calibration)" if scores else ""
+        return f"score of at least {self.value:.4g}{before}: " + ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -227,11 +236,23 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
 
 
 def threshold_table(scored: Scored) -> dict[str, Any]:
-    """Return the curve as `points`, and the threshold with the `best` F1 with its rates; None without one."""
-    curve = threshold_curve(scored, resamples=0)
-    best = curve.choose() if curve.points else None
-    rates = best and {"threshold": best.value, "precision": best.precision, "recall": best.recall, "f1": best.f1}
-    return {"best": rates, "points": [list(point) for point in curve.points]}
+    """Return the curve as `points`, and the `best_threshold`."""
+    return {"best": best_threshold(scored), "points": list(map(list, threshold_curve(scored, resamples=0).points))}
+
+
+def best_threshold(scored: Scored) -> dict[str, float] | None:
+    """Return the `threshold` with the best F1 at an IoU of .5, the highest of several, and the rates that it gives.
+
+    None if there are fewer than two scores to choose between, or no hit.
+    """
+    curve = ScoreCurve(scored)
+    if len(curve.scores_S) < 2:
+        return None
+    rates = curve(np.ones((1, len(scored.truth)), np.int32))
+    best = int(rates["f1"][0, 1:].argmax())
+    if not rates["f1"][0, 1 + best]:
+        return None
+    return {"threshold": float(curve.scores_S[best]), **{name: float(rates[name][0, 1 + best]) for name in _RATES}}
 
 
 def _by_class(scored: Scored, thresholds_P: np.ndarray) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -20,7 +20,15 @@ from coord_eval.parse.line_values import Line, Values
 from coord_eval.parse.line_words import FIELD, Beside, key_at_end, read_beside, without_fields, without_score
 from coord_eval.parse.numbers import is_quad, number_of, proper_boxes
 from coord_eval.parse.orders import ORDER_KEYS
-from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides, sides_of, stated_units
+from coord_eval.parse.record import (
+    Field,
+    FieldRecord,
+    add_record,
+    box_of_sides,
+    place_beside_size,
+    sides_of,
+    stated_units,
+)
 from coord_eval.parse.words import NO_LABEL, REFUSED, Label, read_label, without_common_box, without_instance_numbers
 
 _CUT_TAG = re.compile(r"\s*<[^<>]{0,40}")
@@ -230,7 +238,14 @@ class LineParser:
 
     def _emit(self) -> None:
         """Add the objects or drops of all records."""
-        records = [(entry, self._is_whole(entry)) for entry in self.entries if entry.fields]
+        records = []
+        for entry in self.entries:
+            is_whole = self._is_whole(entry)
+            if entry.fields and not is_whole:
+                place_beside_size(entry.fields, self.keys)
+                is_whole = self._is_whole(entry)
+            if entry.fields:
+                records.append((entry, is_whole))
         count = sum(is_whole for _, is_whole in records)
         for record, is_whole in records:
             span = record.start, record.end

@@ -166,8 +166,9 @@ class Values:
                 case "element":
                     yield from self._element(match)
                 case "setting" if self.keys.requested != "point":  # else it is a point of this name
-                    numbers = re.findall(NUMBER, match["setting_numbers"])
-                    yield Item(start, stop, Field(match["setting_name"], text=" ".join(numbers), done=True))
+                    written = match["setting_numbers"]
+                    numbers = " ".join(re.findall(NUMBER, written))
+                    yield Item(start, stop, Field(match["setting_name"], values_in(written), numbers, done=True))
                 case "setting":
                     yield from self._items(*match.span("setting_numbers"))
                 case "call":

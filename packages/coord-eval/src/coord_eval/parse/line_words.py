@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from coord_eval.parse.keys import ACTIONS, BOX_WORDS, KEYS, Keys
+from coord_eval.parse.keys import ACTIONS, BOX_WORDS, KEYS, PLACES, Keys
 from coord_eval.parse.line_values import Item
 from coord_eval.parse.numbers import NUMBER
 from coord_eval.parse.record import Field
@@ -126,7 +126,7 @@ def key_at_end(words: str, keys: Keys) -> tuple[str, str]:
     if ("_" in end or words.rstrip().endswith("=")) and keys[end].role == "shape":
         return end, words[: words.rfind(end)]  # cat: box_2d [1, 2, 3, 4]
     for name in (key, key.lower()):
-        if keys[name].role in ("shape", "corner", "centre", "size"):
+        if keys[name].role in ("shape", "corner", "centre", "size") or name in PLACES:
             return name, words[:begin].rstrip(" ,;|(")
     return "", words
 

@@ -17,14 +17,22 @@ from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScal
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import ROWS, JsonParser
-from coord_eval.parse.keys import Keys
+from coord_eval.parse.keys import PLACES, Keys
 from coord_eval.parse.marker_format import MarkerParser
+from coord_eval.parse.numbers import NUMBER
 from coord_eval.parse.plain_answers import plain_answer
 from coord_eval.parse.refusals import says_nothing
 from coord_eval.parse.unread import unread_numbers
 
 _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
 """A line of YAML."""
+_FLOW_PAIR = re.compile(
+    r"(?P<key>\b[a-z][a-z_]{0,30}[ \t]?[:=][ \t]{0,9})"
+    rf"""\{{(?P<first>\s*["']?(?:x|cx|w|width)["']?\s*:\s*)(?P<a>{NUMBER})\s*,"""
+    rf"""(?P<second>\s*["']?(?:y|cy|h|height)["']?\s*:\s*)(?P<b>{NUMBER})\s*\}}""",
+    re.IGNORECASE,
+)
+"""Two numbers of YAML that may be a part of a box: `position: {x: 1, y: 2}`."""
 _BUILT_IN = len(FORMATS)
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _TURN = re.compile(
@@ -139,6 +147,8 @@ class _Parse:
     ) -> None:
         if "\\" in text or "&" in text or '""' in text:
             text = without_escapes(text)
+        if "{" in text and text.find("{", text.find("{") + 1) > 0:
+            text = _with_lists(text, _keys(kind.name, "json", tuple(FORMATS)))
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units, self.aspect, self.need_labels = token_units(grid), aspect, need_labels
         self.begin, self.end = 0, len(text)
@@ -309,6 +319,22 @@ def _moved(item: ParsedObject, tokens: int, starts: int) -> ParsedObject:
         first_coord_index=None if first is None else first + tokens,
         start_index=None if start is None else start + starts,
     )
+
+
+def _with_lists(text: str, keys: Keys) -> str:
+    """Return a text, as long as it was, with `position: [1, 2]` for the YAML `position: {x: 1, y: 2}` of a box."""
+    found = list(_FLOW_PAIR.finditer(text))
+    names = [match["key"].rstrip(" \t:=") for match in found]
+    parts = [name in PLACES or keys[name].role in ("corner", "centre", "size") for name in names]
+    if len({name for name, is_part in zip(names, parts, strict=True) if is_part}) < 2:
+        return text
+    pieces, last = [], 0
+    for match, is_part in zip(found, parts, strict=True):
+        if is_part:
+            values = f"[{' ' * len(match['first'])}{match['a']},{' ' * len(match['second'])}{match['b']}"
+            pieces += [text[last : match.end("key")], values.ljust(match.end() - match.end("key") - 1), "]"]
+            last = match.end()
+    return "".join([*pieces, text[last:]])
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:

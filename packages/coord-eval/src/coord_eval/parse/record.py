@@ -196,7 +196,7 @@ def stated_units(fields: Sequence[Field], keys: Keys) -> dict[str, float | str]:
     return units
 
 
-def _place_beside_size(fields: Sequence[Field], keys: Keys) -> None:
+def place_beside_size(fields: Sequence[Field], keys: Keys) -> None:
     """Give the place of a box, whose only other sides are its size, the key of its upper left corner."""
     places = [item for item in fields if item.key.lower() in PLACES and len(item.values) == 2]
     if len(places) == 1 and sides_of(fields, keys).keys() == {"w", "h"}:
@@ -209,7 +209,7 @@ def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int
     A key that repeats begins another object; labels go with the shapes of their part of the record.
     """
     span, fields = (record.start, end), record.fields
-    _place_beside_size(fields, keys)
+    place_beside_size(fields, keys)
     for item in fields:
         stated = item.stated if keys.fact(item.key) == "place" else None
         if stated is not None and names_place(item.key, stated):

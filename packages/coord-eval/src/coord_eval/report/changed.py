@@ -9,7 +9,7 @@ import numpy as np
 
 from coord_codec.pages import Gallery, figure, notes
 from coord_eval.page_options import ImageRoot
-from coord_eval.report.images import f1_of_images
+from coord_eval.report.images import drawn_from, f1_of_images
 from coord_eval.report.overlay import Overlays, label_colours, shown_name
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: int = 6) -> str:
     """Show the images whose F1 changed most between two runs, first better ones, then worse ones; empty without any."""
-    f1 = {name: f1_of_images(evaluation) for name, evaluation in runs.items()}
+    from_score = {name: drawn_from(evaluation) for name, evaluation in runs.items()}
+    f1 = {name: f1_of_images(evaluation, from_score[name]) for name, evaluation in runs.items()}
     before_I, after_I = f1.values()
     change_I = after_I - before_I
     order = np.argsort(-change_I, kind="stable").tolist()
@@ -29,7 +30,7 @@ def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: in
     if not any(kinds.values()):
         return ""
     shown, parts = Gallery(expected=4 * most), []
-    overlays = {name: Overlays(evaluation, root, shown) for name, evaluation in runs.items()}
+    overlays = {name: Overlays(evaluation, root, shown, from_score[name]) for name, evaluation in runs.items()}
     for title, images in kinds.items():
         parts.append(f"<h3>{title}: {len(images):,}</h3>")
         for image in images[:most]:
@@ -38,4 +39,6 @@ def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: in
                 svg = overlays[name].draw(image)
                 cells.append(figure(svg, f"{shown_name(evaluation.truth, image)}, {name}: F1 {f1[name][image]:.2f}"))
             parts.append(f'<div class="row">{"".join(cells)}</div>')
-    return notes(shown.notes) + label_colours(*runs.values()) + "".join(parts)
+    drawn = [f"{name} from a score of {value:.3g} on" for name, value in from_score.items() if value is not None]
+    told = [f"drawn, and judged by F1: {', '.join(drawn)}, the best F1 of the whole set"] if drawn else []
+    return notes([*shown.notes, *told]) + label_colours(*runs.values()) + "".join(parts)

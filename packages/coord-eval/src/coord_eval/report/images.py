@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coord_codec.counts import counted
 from coord_codec.pages import Card, Gallery, fate_legend, notes
 from coord_eval.match.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
+from coord_eval.metrics.sums import ratio
+from coord_eval.metrics.thresholds import best_threshold
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.findings import CostlyError
@@ -31,14 +34,27 @@ _SORTS = (
 )
 
 
-def f1_of_images(evaluation: Figures) -> np.ndarray:
-    """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
+def drawn_from(evaluation: Figures) -> float | None:
+    """Return the threshold of the score from which boxes are drawn: that of the best F1; None for all boxes."""
+    best = best_threshold(evaluation) if evaluation.shape_pairs is None else None
+    return best["threshold"] if best else None
+
+
+def f1_of_images(evaluation: Figures, threshold: float | None) -> np.ndarray:
+    """Return F1 of each image at IoU .5, of the boxes drawn from a threshold of the score on; 1 for nothing at all.
+
+    That of shapes is at the lowest threshold of their measure.
+    """
     pairs = evaluation.shape_pairs
-    if pairs is None:
+    if pairs is None and threshold is None:
         return np.array(image_table(evaluation)["f1"])
-    hits_I = evaluation.sum_detections(pairs.similarity_D > 0)
-    all_I = evaluation.sum_detections(pairs.similarity_D >= 0) + evaluation.objects_per_image
-    return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
+    if pairs is not None:
+        hit_D, counted_D = pairs.similarity_D > 0, pairs.similarity_D >= 0
+    else:
+        is_drawn_D, ranked = evaluation.detections.scores_D >= threshold, evaluation.ranked
+        hit_D, counted_D = is_drawn_D & ranked.hit_TD[0], is_drawn_D & ~ranked.ignored_TD[0]
+    hits_I, all_I = evaluation.sum_detections(hit_D), evaluation.sum_detections(counted_D)
+    return ratio(2 * hits_I, all_I + evaluation.objects_per_image, 1.0)
 
 
 def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int) -> list[int]:
@@ -60,16 +76,21 @@ def images_html(
     root: ImageRoot | None,
     chosen: Sequence[int],
     f1_I: np.ndarray,
+    threshold: float | None,
     kinds: ErrorKinds,
     folder: Path,
 ) -> tuple[str, list[int]]:
     """Return the gallery of the chosen images and the images that it shows: all, unless their size is too large.
 
-    They link to their files, relative to the `folder` of the page.
+    Boxes are drawn from a threshold of the score on, and a slider sets another. The images link to their files,
+    relative to the `folder` of the page.
     """
     root = None if root is None else finder(root)
     images = Gallery(evaluation.detections.table.labels, len(chosen))
-    overlays = Overlays(evaluation, root, images)
+    overlays = Overlays(evaluation, root, images, threshold)
+    if threshold is not None:
+        scores_D = evaluation.detections.scores_D
+        images.scores = float(scores_D.min()), threshold, float(scores_D.max())
     objects = _ObjectTokens(evaluation, kinds)
     for image in chosen:
         if images.is_full:
@@ -89,6 +110,13 @@ def images_html(
         values = (f1, f1, errors, confident, smallest, count)
         images.add(Card(svg, f"{name}: F1 {f1:.2f}", folded, tokens, values, link=link))
     lines = images.notes
+    if threshold is not None:
+        below = int((scores_D < threshold).sum())
+        lines.append(
+            f"boxes are drawn, and counted in the F1 of their image, from a score of {threshold:.3g} on, which gives "
+            f"the best F1 of the whole set; the slider shows {counted(below, 'box', 'boxes')} of lower scores, which "
+            "findings and filters count too"
+        )
     shown = list(chosen[: len(images.cards)])
     if len(shown) < len(chosen):
         lines.append(f"{len(chosen) - len(shown)} further images would make the page larger than 25 MB")

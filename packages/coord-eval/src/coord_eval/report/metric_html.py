@@ -11,7 +11,7 @@ from coord_codec.counts import counted, fixed
 from coord_codec.pages import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.errors import ERROR_KINDS
-from coord_eval.metrics.thresholds import threshold_curve
+from coord_eval.metrics.thresholds import best_threshold, threshold_curve
 from coord_eval.report.plot import INK, chart
 
 if TYPE_CHECKING:
@@ -140,13 +140,13 @@ def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
 
 
 def score_curve(evaluation: Figures) -> str:
-    """Draw precision, recall and F1 against the score threshold; empty if all scores are equal.
+    """Draw precision, recall and F1 against the score threshold; empty if no scores tell boxes apart.
 
     Bands are 95 % intervals over images, if the evaluation has intervals.
     """
-    curve = threshold_curve(evaluation, _CURVE_RESAMPLES if evaluation.intervals else 0)
-    if len(curve.points) < 2:
+    if not best_threshold(evaluation):
         return ""
+    curve = threshold_curve(evaluation, _CURVE_RESAMPLES if evaluation.intervals else 0)
     best = curve.choose()
     caption = f"precision, recall and F1 against score threshold; best F1 {best.f1:.3f} at {best.value:.3g}"
     scores, *rates = np.array(curve.points).T
@@ -203,7 +203,12 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     return [pair for key, part in value.items() for pair in flat(part, f"{prefix}.{key}" if prefix else str(key))]
 
 
+def f1_tiles(evaluation: Figures) -> list[tuple[str, str, str]]:
+    """Return F1 of all boxes at an IoU of .5, and the best one."""
+    return [("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), score_main(evaluation) or "without scores")]
+
+
 def score_main(evaluation: Figures) -> str:
-    """Return the best F1 and its threshold."""
-    best = evaluation.analysis["f1_against_threshold"]["best"]
+    """Return the best F1 and its threshold; empty where no scores tell boxes apart."""
+    best = best_threshold(evaluation)
     return f"best F1 {best['f1']:.3f} at {best['threshold']:.3g}" if best else ""

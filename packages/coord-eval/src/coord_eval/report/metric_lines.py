@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from coord_codec.pages import number
 from coord_eval.metrics.coco import beyond_limit
+from coord_eval.metrics.thresholds import best_threshold
 from coord_eval.report.metric_html import flat
 
 if TYPE_CHECKING:
@@ -36,9 +37,13 @@ def coco_brief(evaluation: Figures) -> str:
 
 
 def detection_lines(evaluation: Figures) -> Iterator[str]:
-    """Yield precision, recall and F1 at each IoU."""
-    for key, row in evaluation.detection.items():
-        yield f"IoU {key:9} precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}"
+    """Yield precision, recall and F1 of all boxes at each IoU, and of those above the best threshold of the score."""
+    rows = list(evaluation.detection.items())
+    if best := best_threshold(evaluation):
+        rows.append(("0.5", best))
+    for key, row in rows:
+        remark = f"  from a score of {row['threshold']:.3g} on, the best" if "threshold" in row else ""
+        yield f"IoU {key:9} precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}{remark}"
 
 
 def own_lines(evaluation: Figures) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -45,11 +46,22 @@ def shown_name(truth: GroundTruth, image: int) -> str:
 
 
 class Overlays:
-    """Draws images of one evaluation like `overlay`, and takes them from those of a page."""
+    """Draws images of one evaluation like `overlay`, and takes them from those of a page.
 
-    def __init__(self, evaluation: Scored, root: ImageRoot | None, images: Gallery) -> None:
+    With a threshold of the score only boxes from there on are drawn, unless the page sets another; a box is then a hit
+    if COCO's matching by descending score says so, which lower scores do not change.
+    """
+
+    def __init__(
+        self, evaluation: Scored, root: ImageRoot | None, images: Gallery, threshold: float | None = None
+    ) -> None:
         truth, detections = evaluation.truth, evaluation.detections
-        self._evaluation, self._root, self._images = evaluation, root, images
+        self._evaluation, self._root, self._images, self._threshold = evaluation, root, images, threshold
+        self._found_at: dict[int, float] = {}  # by the index of an object
+        if threshold is not None:
+            (object_D,) = evaluation.ranked.object_TD
+            hit_d = np.flatnonzero(object_D >= 0)
+            self._found_at = dict(zip(object_D[hit_d].tolist(), detections.scores_D[hit_d].tolist(), strict=True))
         self._slots = slots_of(evaluation)
         self._objects, self._answers = RowsOfImages(truth.image_N), RowsOfImages(detections.image_D)
 
@@ -62,7 +74,8 @@ class Overlays:
         name = shown_name(truth, image)
         read = self._images.read(name, partial(photograph, self._root, truth.file_names[image]))
         boxes = [*self._objects_of(objects_n, size), *self._answers_of(rows_d, size)]
-        return image_svg(name, size, boxes, None if read is None else self._images.embed(read))
+        threshold = -math.inf if self._threshold is None else self._threshold
+        return image_svg(name, size, boxes, None if read is None else self._images.embed(read), threshold)
 
     @property
     def _stated_kind(self) -> Geometry | None:
@@ -74,6 +87,8 @@ class Overlays:
         truth, pairs = self._evaluation.truth, self._evaluation.shape_pairs
         # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
         hit_n = self._evaluation.matches.iou_N[objects_n] >= 0.5 if pairs is None else pairs.similarity_N[objects_n] > 0
+        if self._threshold is not None:
+            hit_n = np.array([n in self._found_at for n in objects_n.tolist()], bool)
         for n, is_hit in zip(objects_n.tolist(), hit_n.tolist(), strict=True):
             name = truth.categories[truth.category_N[n]]
             fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if is_hit else "missed"
@@ -82,14 +97,20 @@ class Overlays:
             points = list(kind.outline(shape.coordinates)) if shape and kind else []
             if kind is not None and truth.stated_N is not None:
                 points = [(x / size[0], y / size[1]) for x, y in drawn_points(truth.stated_N[n], kind.name)]
-            tip = f"ground truth: {name}{', missed' if fate == 'missed' else ''}"
             slot = self._slots[truth.category_N[n]]
-            yield Drawn(name, _corners(truth.boxes_N4[n], size), fate, tip, slot, fate == "missed", points, kind)
+            tip = f"ground truth: {name}"
+            box, found_at = _corners(truth.boxes_N4[n], size), self._found_at.get(n)
+            if fate != "missed":
+                yield Drawn(name, box, fate, tip, slot, False, points, kind, up_to=found_at)
+            if fate == "missed" or found_at is not None:
+                yield Drawn(name, box, "missed", f"{tip}, missed", slot, True, points, kind, above=found_at)
 
     def _answers_of(self, rows_d: np.ndarray, size: tuple[float, float]) -> Iterator[Drawn]:
         truth, detections, pairs = self._evaluation.truth, self._evaluation.detections, self._evaluation.shape_pairs
         fit_D = self._evaluation.matches.iou_D if pairs is None else pairs.similarity_D
-        least = 0.5 if pairs is None else np.nextafter(0, 1)
+        hit_D = fit_D >= 0.5 if pairs is None else fit_D > 0
+        if self._threshold is not None:
+            fit_D, (hit_D,) = self._evaluation.matches.best_D, self._evaluation.ranked.hit_TD
         measure = "IoU" if pairs is None else "similarity"
         own = (geometry_of(shape.type) for shape in truth.shapes or () if shape is not None)
         kind = next(own, self._stated_kind)
@@ -97,9 +118,10 @@ class Overlays:
             name = detections.table.labels[detections.category_D[d]]
             tip = f"answer: {name}, {measure} {fit_D[d]:.2f}, score {detections.scores_D[d]:.3g}"
             points = [(x / size[0], y / size[1]) for x, y in detections.shapes[d]] if detections.shapes else []
-            fate: Fate = "hit" if fit_D[d] >= least else "false"
-            slot = self._slots[detections.category_D[d]]
-            yield Drawn(name, _corners(detections.boxes_D4[d], size), fate, tip, slot, points=points, kind=kind)
+            fate: Fate = "hit" if hit_D[d] else "false"
+            up_to = None if self._threshold is None else float(detections.scores_D[d])
+            slot, box = self._slots[detections.category_D[d]], _corners(detections.boxes_D4[d], size)
+            yield Drawn(name, box, fate, tip, slot, points=points, kind=kind, up_to=up_to)
 
 
 class RowsOfImages:

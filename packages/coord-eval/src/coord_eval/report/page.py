@@ -19,7 +19,7 @@ from coord_eval.metrics.metric_table import METRICS, figure_of, figures, headlin
 from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
-from coord_eval.report.images import choose_images, f1_of_images, images_html
+from coord_eval.report.images import choose_images, drawn_from, f1_of_images, images_html
 from coord_eval.report.shown import Shown, all_shown, shown_of
 
 
@@ -39,9 +39,10 @@ def write_report(
     root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root or evaluation.truth.root
     kinds = classify_errors(evaluation)
     findings = costly_errors(evaluation, kinds)
-    f1_I = f1_of_images(evaluation)
+    threshold = drawn_from(evaluation)
+    f1_I = f1_of_images(evaluation, threshold)
     chosen = choose_images(f1_I, findings, max_overlays) if max_overlays > 0 else []
-    images, shown = images_html(evaluation, root, chosen, f1_I, kinds, folder) if chosen else ("", [])
+    images, shown = images_html(evaluation, root, chosen, f1_I, threshold, kinds, folder) if chosen else ("", [])
     first = findings_html(findings, frozenset(shown))
     health = evaluation.format
     parsed = f"{health['parsed']} of {health['answers']} parsed" if health["answers"] else ""

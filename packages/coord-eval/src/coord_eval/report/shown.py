@@ -59,7 +59,7 @@ SHOWN: dict[str, Shown] = {
         PRECISION,
         html.detection_table,
         lines.detection_lines,
-        lambda evaluation: [("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores")],
+        html.f1_tiles,
         main=lambda evaluation: f"F1 {number(evaluation.detection['0.5']['f1'])}",
     ),
     "detection_class_agnostic": Shown(PRECISION),

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from fakes import card_of
 from PIL import Image
 from safetensors.numpy import save_file
 
@@ -13,6 +14,7 @@ import coord_eval
 from coord_adapter import weights_digest
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
+from coord_detect import Detector
 from coord_detect.answers.answering_model import AnsweringModel
 from coord_detect.answers.finish import Finish
 from coord_detect.answers.records import prediction_records
@@ -20,6 +22,8 @@ from coord_detect.detection.calibrate import Seen, refuse_trained_images, write_
 from coord_detect.detection.image_sources import find_sources
 from coord_detect.model.card import CARD_FILE, calibration_key, read_card
 from coord_detect.model.checkpoints import is_complete, mark_complete
+from coord_detect.settings.load import load_settings
+from coord_detect.settings.record import Settings
 from coord_detect.views.asking import looks_of
 from coord_detect.views.mirror import Mirror
 from coord_detect.views.registry import VIEWS, check_views, register_view, views_of
@@ -27,9 +31,6 @@ from coord_detect.views.view import Look, Question, in_image
 from coord_eval import ScoredObject
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.metrics.thresholds import ThresholdCurve
-from coord_trainer import Detector
-from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.card import make_card
 
 SIZE = (96, 64)
 OWN = [Look(turns=1), Look(crop=(16, 8, 80, 48), mirrored=True, turns=3), Look(crop=(16, 8, 80, 48), turns=2)]
@@ -111,7 +112,7 @@ def test_enlarged_image_may_have_so_many_more_pixels():
 )
 def test_word_that_is_no_view_is_refused_with_what_was_expected(word, told):
     with pytest.raises(InputError, match=told):
-        load_run_config(None, [f"evaluation.views=[{word}]"], trains=False)
+        load_settings(Settings, None, [f"evaluation.views=[{word}]"])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ class SeeingEngine:
 
 
 def records(folder, engine, *views, **options):
-    config = load_run_config(None, [f"evaluation.views=[{','.join(views)}]"], trains=False)
+    config = Settings(evaluation={"views": list(views)})
     detector = AnsweringModel(engine, config, names=("cat",), **options)
     sources = find_sources([str(folder)])
     return [record for batch in prediction_records(detector, sources.images, 4) for record in batch]
@@ -222,7 +223,7 @@ def test_threshold_needs_a_calibration_or_a_score(folder):
         finish.with_threshold(precision=0.9)
     with pytest.raises(InputError, match="min_score and recall"):
         finish.with_threshold(min_score=0.1, recall=0.9)
-    config = load_run_config(None, [], trains=False)
+    config = Settings()
     for least, kept in ((0.5, 1), (1.0, 1)):
         detector = AnsweringModel(SeeingEngine(), config).with_threshold(min_score=least)
         assert len(Detector(detector).predict(folder / "a.png")) == kept
@@ -263,30 +264,30 @@ def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder,
     line = Calibration(((0.0, 0.0), (1.0, 0.5)), "constant", ThresholdCurve((), (), {}), rests_on={"images": 20})
     checkpoint = tmp_path / "checkpoint-1"
     checkpoint.mkdir()
-    config = load_run_config(None, ["evaluation.views=[mirror]"], trains=False)
-    make_card(config, {}, None).write(checkpoint)
+    config = Settings(evaluation={"views": ["mirror"]})
+    card_of(config).write(checkpoint)
     mark_complete(checkpoint)
     write_calibration(checkpoint, calibration_key(config.evaluation.decoding[0], ["mirror"]), line)
     assert is_complete(checkpoint)
     card = read_card(checkpoint)
-    assert card.model_copy(update={"calibrations": {}}) == make_card(config, {}, None)
+    assert card.model_copy(update={"calibrations": {}}) == card_of(config)
     detector = AnsweringModel(SeeingEngine(), config, names=("cat",)).calibrated_as(checkpoint)
     assert detector.calibration.to_dict() == line.to_dict()
     (found,) = Detector(detector).predict(folder / "a.png")
     assert found.score == pytest.approx(0.5, abs=1e-3)  # half of 1, and a thousandth of the score itself
-    plain = load_run_config(None, [], trains=False)
+    plain = Settings()
     without = AnsweringModel(SeeingEngine(), plain).calibrated_as(checkpoint)
     assert without.calibration is None and "not calibrated" in without.uncalibrated and not detector.uncalibrated
 
 
 def test_calibration_is_refused_for_other_weights_and_kept_by_a_merge(tmp_path):
     line = Calibration(((0.0, 0.0), (1.0, 0.5)), "constant", ThresholdCurve((), (), {}))
-    config = load_run_config(None, [], trains=False)
+    config = Settings()
     one, other = tmp_path / "one", tmp_path / "other"
     for folder, value in ((one, 1), (other, 2)):
         folder.mkdir()
         save_file({"w": np.full(3, value)}, folder / "adapter_model.safetensors")
-    make_card(config, {}, None).write(one)
+    card_of(config).write(one)
     write_calibration(one, calibration_key(config.evaluation.decoding[0], []), line)
     detector = AnsweringModel(SeeingEngine(), config)
     assert detector.calibrated_as(one).calibration is not None

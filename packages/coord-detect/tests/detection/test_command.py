@@ -11,17 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from coco_document import coco_document
-from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
+from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, card_of, chat_reply, detector, make_images, served
 from PIL import Image
 
 from coord_detect.detection.image_sources import find_sources
 from coord_detect.detection.outcome import report_answers
 from coord_detect.detection.session import answer_sources
 from coord_detect.served.request import Request
-from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.card import make_card
-
-TRAINER = Path(__file__).parents[2]
 
 
 class Scripted(RuleEngine):
@@ -135,9 +131,8 @@ def test_threshold_stands_on_the_page_and_in_boxes_json(tmp_path, capsys):
 @pytest.mark.parametrize(("images", "told"), [("train", True), ("heldout", False)])
 def test_model_that_was_scored_on_its_training_images_alone_is_told_on_console_and_page(tmp_path, capsys, images, told):
     make_images(tmp_path / "photos", a=(40, 20))
-    config = load_run_config(None, [f"evaluation.images={images}"], trains=False)
     (tmp_path / "model").mkdir()
-    make_card(config, {}, None).write(tmp_path / "model")
+    card_of(scored=images).write(tmp_path / "model")
     finish(replace(detector(), folder=tmp_path / "model"), tmp_path, (str(tmp_path / "photos"),), draw=True)
     line = "scored on its training images alone"
     assert (line in capsys.readouterr().out, line in (tmp_path / "out" / "index.html").read_text()) == (told, told)
@@ -167,8 +162,7 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
 
 
 def test_unknown_names_are_told_with_the_nearest_whatever_their_case(tmp_path):
-    config = load_run_config(None, [], trains=False)
-    make_card(config, {}, None).model_copy(update={"names": ("can", "carton", "zip tie")}).write(tmp_path)
+    card_of(names=("can", "carton", "zip tie")).write(tmp_path)
     model = replace(detector(), folder=tmp_path, labels=frozenset({"Can", "can"}), only=frozenset({"Ziptie"}))
     assert [told.rpartition(" ")[2] for told in model.unknown_names()] == ["'can'", "tie'"]
     assert replace(model, folder=None).unknown_names() == []
@@ -207,7 +201,7 @@ def test_what_is_not_there_is_named_before_the_libraries_are_loaded(run, tmp_pat
 def test_answers_of_a_server_are_collected_and_scored_without_pytorch(tmp_path):
     annotated(tmp_path, "a")
     heavy = ("torch", "transformers", "peft", "swift")
-    script = "import sys; from coord_trainer.cli import main\ntry:\n    main()\nfinally:\n"
+    script = "import sys; from coord_detect.cli.main import main\ntry:\n    main()\nfinally:\n"
     script += f"    print('LOADED', [name for name in {heavy!r} if name in sys.modules])"
     with served(lambda *_: (200, chat_reply(TEXT))) as (url, _):
         words = ["predict", "i.jsonl", "--out", "found", "--endpoint", url, "--model", "m"]
@@ -231,7 +225,7 @@ def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(run, tmp
     with served(reply) as (url, requests):
         words = ["predict", "photos", "--out", "found", "--no-draw"]
         words += ["--endpoint", url, "--model", "m", "--concurrency", "2"]
-        command = [sys.executable, str(TRAINER), *words]
+        command = [sys.executable, "-m", "coord_detect", *words]
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
             deadline = time.monotonic() + 90
             answers = tmp_path / "found" / "predictions.jsonl"
@@ -348,7 +342,7 @@ def test_server_of_a_model_that_thinks_is_asked_for_no_thoughts(run, tmp_path, s
     (model / "config.json").write_text("{}")
     settings = {"enable_thinking": False}
     if stated == "card":
-        make_card(load_run_config(None, [], trains=False), {}, None, "prompt", settings).write(model)
+        card_of(rendered_prompt="prompt", chat_template_kwargs=settings).write(model)
     else:
         (model / "chat_template.jinja").write_text("{% if enable_thinking %}<think>{% endif %}")
     words = ["predict", model, "photos", "--out", "found", "--no-draw", "--model", "m", "evaluation.max_new_tokens=9"]

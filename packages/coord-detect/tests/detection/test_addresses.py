@@ -8,12 +8,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
 import pytest
-from fakes import BOX, TEXT, chat_reply, make_images, served
+from fakes import BOX, TEXT, card_of, chat_reply, make_images, served
 
 from coord_detect.detection.command import answer_request
 from coord_detect.served.request import Request
-from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.card import make_card
+from coord_detect.settings.record import Settings
 
 fsspec = pytest.importorskip("fsspec", reason="needs the extra coord-data[remote]")
 
@@ -55,7 +54,7 @@ def predicted(out, *sources, images=None, model=None):
     """Answer the sources by a served model; returns the records without what says where a file lies."""
     with served(lambda *_: (200, chat_reply(TEXT))) as (url, _):
         request = Request(model, sources, out, images=images, endpoints=(url,), served_name="m", draw=False)
-        records = answer_request(request, load_run_config(None, [], trains=False)).records
+        records = answer_request(request, Settings()).records
     return [{key: value for key, value in record.items() if key != "file"} for record in records]
 
 
@@ -85,8 +84,7 @@ def test_software_that_made_the_pixels_of_training_is_told_of_a_server(files, tm
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    card = make_card(load_run_config(None, [], trains=False), {}, None)
-    card.model_copy(update={"versions": {"pillow": "9.1.2", "peft": "0.1"}, "image_processor": "Fast"}).write(folder)
+    card_of(versions={"pillow": "9.1.2", "peft": "0.1"}, image_processor="Fast").write(folder)
     predicted(tmp_path / "out", str(files / "images"), model=folder)
     told = capsys.readouterr().out
     assert "trained with pillow 9.1.2, image processor Fast; a server does not tell" in told

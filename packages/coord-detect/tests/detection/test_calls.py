@@ -1,20 +1,19 @@
 """`Detector` in Python: what its users write, and what is said where another library has another name."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import BOX, TEXT, RuleEngine, chat_reply, make_images, served
+from fakes import BOX, TEXT, RuleEngine, card_of, chat_reply, make_images, served
 from fakes import detector as answering
 from PIL import Image
 
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
+from coord_detect import Detector
 from coord_detect.model.card import read_card
 from coord_eval import score
-from coord_trainer import Detector
-from coord_trainer.config.run_config import load_run_config
-from coord_trainer.model.card import make_card
 
 SIZE = (40, 20)
 PIXELS = [BOX[0] * 40, BOX[1] * 20, BOX[2] * 40, BOX[3] * 20]
@@ -89,9 +88,7 @@ def test_class_ids_are_those_of_the_training_in_every_image_and_others_follow(ph
 
 def test_names_are_those_of_the_card(tmp_path):
     ready = answering()
-    make_card(load_run_config(None, [], trains=False), {}, None).model_copy(update={"names": ("b", "a")}).write(
-        tmp_path
-    )
+    card_of(names=("b", "a")).write(tmp_path)
     assert read_card(tmp_path).names == ("b", "a")
     from dataclasses import replace
 
@@ -183,6 +180,30 @@ def test_saved_files_are_named_after_the_image_and_replace_nothing_else(found, p
     assert Detector(answering()).predict(Image.open(photo)).save(tmp_path / "out").name == "image-0.jpg"
 
 
+def test_name_of_a_file_is_a_picture_that_is_not_replaced(found, tmp_path):
+    assert found.save(tmp_path / "a.png") == tmp_path / "a.png"
+    assert Image.open(tmp_path / "a.png").format == "PNG"
+    with pytest.raises(FileExistsError):
+        found.save(tmp_path / "a.png")
+
+
+def test_mask_slice_and_places_choose_objects_with_their_numbers(photo):
+    found = naming(["dog", "cat", "dog"]).predict(photo)
+    chosen = found[np.array([True, False, True])]
+    assert (chosen.labels, chosen.class_ids.tolist()) == (["dog", "dog"], found.class_ids[[0, 2]].tolist())
+    assert found[[2, 0]].labels == ["dog", "dog"] and found[1:].labels == ["cat", "dog"] and found[1].label == "cat"
+    assert len(found[found.scores > 2]) == 0 and found[found.scores > 0] == found
+    with pytest.raises(IndexError):
+        found[[True]]
+
+
+def test_file_of_a_list_that_does_not_exist_has_no_answer(photo):
+    first, second = Detector(answering()).predict([photo, photo.parent / "nowhere.jpg"], progress=False)
+    assert first.labels and "exist" in second.error
+    with pytest.raises(InputError, match=r"nowhere\.jpg"):
+        Detector(answering()).predict(photo.parent / "nowhere.jpg")
+
+
 def test_card_names_model_names_prompt_and_scores():
     card = str(naming(names=[f"class {n}" for n in range(30)]))
     for told in ("rule", "30 (class 0, ", "prompt: Describe all objects", "scores: not calibrated"):
@@ -245,6 +266,10 @@ NAMED = {
     "model.track()": (lambda d, p: d.track(p), "to_supervision"),
     "model.class_names": (lambda d, p: d.class_names, r"\.names"),
     "model.optimize_for_inference()": (lambda d, p: d.optimize_for_inference(), "speed"),
+    "predict(source=)": (lambda d, p: d.predict(source=p), "first argument"),
+    "result[0]['label']": (lambda d, p: d(p)[0]["label"], r"\.label"),
+    "model.config.id2label": (lambda d, p: d.config.id2label, r"\.names"),
+    "result.with_nms()": (lambda d, p: d(p).with_nms(), "no suppression"),
     "processor.post_process_object_detection": (lambda d, p: d.post_process_object_detection, "pixels"),
 }
 
@@ -272,6 +297,10 @@ def test_names_that_nobody_has_are_missing_as_usual(found):
         (("http://localhost:1/v1",), {"name": "m", "only": ["cat"]}, "a server states probabilities"),
         (("nowhere",), {"name": "m"}, "it is about a server"),
         (("nowhere",), {}, "no such folder"),
+        ((["a", "a"],), {}, "expected one folder, or URLs"),
+        ((["http://localhost:1/v1", Path("a")],), {"name": "m"}, r"found the list \['a'\]"),
+        (([],), {}, "expected one folder"),
+        ((3,), {}, "expected a folder, or the URL of a server, found int"),
     ],
 )
 def test_model_that_cannot_be_set_up_is_told(words, named, told):

@@ -1,0 +1,63 @@
+"""A file of records while it is filled: a process that is ended loses none, and a changed image is answered anew."""
+
+import os
+import signal
+
+import pytest
+from fakes import RuleEngine, detector, lines
+
+from coord_detect.answers.records import answer_into, file_stamp
+from coord_detect.answers.resumable_file import RecordFile
+
+
+class EndingEngine(RuleEngine):
+    """Ends its process by its id, in place of the third answer."""
+
+    def answer(self, images):
+        if len(self.batches) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().answer(images)
+
+
+def test_records_are_in_the_file_before_the_next_is_made(tmp_path, sources):
+    file = RecordFile(tmp_path / "predictions.jsonl")
+    if not (child := os.fork()):
+        try:
+            answer_into(file, detector(EndingEngine()), sources.images, batch=1)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL and len(lines(tmp_path)) == 2
+    engine = RuleEngine()
+    records, new = answer_into(file, detector(engine), sources.images, batch=1)
+    assert (len(records), new, len(engine.batches)) == (4, 2, 2)
+
+
+@pytest.mark.parametrize("fact", ["bytes", "mtime_ns"])
+def test_every_fact_of_an_image_alone_makes_its_answer_stale(tmp_path, sources, fact):
+    path = tmp_path / "predictions.jsonl"
+    answer_into(RecordFile(path), detector(), sources.images, batch=2)
+    changed = sources.images[-1]
+    before = changed.path.stat()
+    if fact == "bytes":
+        changed.path.write_bytes(changed.path.read_bytes() + b" ")
+    os.utime(changed.path, ns=(before.st_atime_ns, before.st_mtime_ns + (fact == "mtime_ns")))
+    stamps = {source.name: file_stamp(source.path) for source in sources.images}
+    (recorded,) = (record["file"] for record in lines(tmp_path) if record["image"] == changed.name)
+    assert [name for name, value in stamps[changed.name].items() if recorded[name] != value] == [fact]
+    engine = RuleEngine()
+    _, new = answer_into(RecordFile(path, stamps=stamps), detector(engine), sources.images, batch=2)
+    assert new == len(engine.batches) == 1
+
+
+def test_answer_to_the_present_file_counts_before_a_later_one_to_an_earlier_file(tmp_path):
+    """As two calls of `predict` may leave them, of which one was begun before the image changed."""
+    stamp, other = {"bytes": 1, "mtime_ns": 1}, {"bytes": 1, "mtime_ns": 2}
+    rows = [("present", stamp), ("earlier", other)]
+    path = tmp_path / "predictions.jsonl"
+    file = RecordFile(path, stamps={"a": stamp})
+    file.write([{"image": "a", "text": text, "file": found} for text, found in rows])
+    assert file.latest()["a"]["text"] == "present"
+    failed = {"image": "a", "finish_reason": "error", "file": stamp}
+    file.write([{"image": "a", "text": "stale", "file": other}, failed])
+    assert file.latest()["a"]["finish_reason"] == "error"

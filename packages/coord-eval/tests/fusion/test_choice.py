@@ -1,0 +1,165 @@
+"""The choice of calibration and weights on annotated images (`coord-eval fuse --ground-truth`)."""
+
+import json
+
+import numpy as np
+import pytest
+from coco_builder import coco
+
+from coord_eval import Calibration, InputError, ThresholdCurve, choose_fusion, fuse_predictions, resample, score
+from coord_eval.cli.main import main
+
+IMAGES, PLACES = range(40), range(6)
+
+
+def detector(seed, *, finds, false):
+    """Results that find a share of the objects, each of them at random, with as many false boxes as is said."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for image in IMAGES:
+        for place in PLACES:
+            where = {"image_id": image, "category_id": 1 + place % 3}
+            box, shift = [100.0 * place, 10.0, 40.0, 40.0], draw.normal(0, 2, 2)
+            if draw.random() < finds:
+                moved = [box[0] + shift[0], box[1] + shift[1], 40.0, 40.0]
+                rows.append({**where, "bbox": moved, "score": draw.uniform(0.3, 1)})
+            if draw.random() < false:
+                rows.append({**where, "bbox": [*draw.uniform(0, 500, 2), 30.0, 30.0], "score": draw.uniform(0.1, 0.8)})
+    return rows
+
+
+TRUTH = coco(
+    *((i, 1 + p % 3, [100.0 * p, 10.0, 40.0, 40.0]) for i in IMAGES for p in PLACES),
+    names=("cat", "dog", "cow"),
+    images=IMAGES,
+    size=(700, 600),
+)
+
+
+@pytest.fixture
+def fused(tmp_path, capsys):
+    """Fuse two lists with the truth; return what is printed as JSON, and the file."""
+
+    def run(a, b, *options):
+        files = {"a": a, "b": b, "truth": TRUTH}
+        for name, content in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        lists, out = [f"{name}={tmp_path / name}.json" for name in "ab"], tmp_path / "fused.json"
+        truth = ["--ground-truth", str(tmp_path / "truth.json")]
+        assert main(["fuse", *lists, "--out", str(out), *truth, *options, "--json"]) == 0
+        return json.loads(capsys.readouterr().out), json.loads(out.read_text())
+
+    return run
+
+
+@pytest.mark.slow
+def test_what_one_detector_misses_another_finds_so_they_are_fused(fused):
+    lists = {name: detector(seed, finds=0.6, false=0.1) for name, seed in (("a", 1), ("b", 2))}
+    told, records = fused(*lists.values())
+    chosen = told["choice"]["chosen"]
+    assert chosen["alone"] is None
+    assert chosen["gain"] - 1.5 * chosen["standard_error"] > 0.01
+    alone = {f"{name} alone": score(TRUTH, rows, "pycocotools").coco["AP"] for name, rows in lists.items()}
+    stated = {row["name"]: row["ap"] for row in told["choice"]["trials"]}
+    assert {name: stated[name] for name in alone} == pytest.approx(alone)
+    assert score(TRUTH, records, "pycocotools").coco["AP"] > max(alone.values()) + 0.1
+    # A trial without a map is what the fused file has.
+    raw = next(row for row in told["choice"]["trials"] if not row["alone"] and not row["calibrated"])
+    ensemble = fuse_predictions(lists, weights=raw["weights"])
+    assert score(TRUTH, [*ensemble.records], "pycocotools").coco["AP"] == pytest.approx(raw["ap"])
+
+
+@pytest.mark.slow
+def test_standard_error_of_a_gain_is_the_larger_one_over_images_and_over_categories():
+    lists = {name: detector(seed, finds=finds, false=0.3) for name, seed, finds in (("a", 1, 0.7), ("b", 2, 0.5))}
+    rated = {name: score(TRUTH, rows, "pycocotools") for name, rows in lists.items()}
+    choice = choose_fusion(rated, resamples=30, seed=3)
+    trial = next(row for row in choice.trials if row.alone is None and not row.calibrated)
+    fused = score(TRUTH, [*fuse_predictions(lists, weights=trial.weights).records], "pycocotools")
+    gain_K = [fused.per_class[name]["AP"] - rated["a"].per_class[name]["AP"] for name in fused.per_class]
+    draws = [resample(scored, 30, 3, metrics=["AP"]).draws["AP"] for scored in (fused, rated["a"])]
+    errors = np.std(gain_K, ddof=1) / 3**0.5, np.std(draws[0] - draws[1])
+    assert (trial.gain, trial.standard_error) == pytest.approx((np.mean(gain_K), max(errors)))
+
+
+@pytest.mark.slow
+def test_margins_below_0_are_calibrated_and_not_fused_as_they_are(fused):
+    lists = [
+        [
+            {**row, "score": float(np.log(row["score"] / (1.001 - row["score"])))}
+            for row in detector(seed, finds=0.6, false=0.3)
+        ]
+        for seed in (1, 2)
+    ]
+    told, records = fused(*lists)
+    assert {row["calibrated"] for row in told["choice"]["trials"] if not row["alone"]} == {True}
+    assert told["choice"]["chosen"]["calibrated"]
+    assert any("scores as they are are not tried" in note for note in told["notes"])
+    assert all(0 <= row["score"] <= 1 for row in records)
+
+
+@pytest.mark.slow
+def test_a_list_of_confident_false_boxes_is_left_out(fused):
+    good, bad = detector(1, finds=0.9, false=0.1), detector(2, finds=0.0, false=1.0)
+    told, records = fused(good, bad)
+    assert told["choice"]["chosen"]["alone"] == "a"
+    assert [(row["image_id"], row["score"]) for row in records] == [(row["image_id"], row["score"]) for row in good]
+    assert np.array([row["bbox"] for row in records]) == pytest.approx(np.array([row["bbox"] for row in good]))
+
+
+@pytest.mark.slow
+def test_too_little_to_calibrate_on_is_told_and_raw_scores_are_tried():
+    few = {name: score(TRUTH, detector(seed, finds=0.1, false=0)) for name, seed in (("a", 1), ("b", 2))}
+    choice = choose_fusion(few, resamples=20)
+    assert not any(row.calibrated for row in choice.trials)
+    assert "calibrated scores are not tried: calibration: too little to rest on" in choice.notes[0]
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_real_detectors_are_not_fused_below_the_better(real_detectors):
+    lists = {name: real_detectors(name) for name in ("centernet", "nanodet")}
+    rated = {name: score(*pair, diagnose=False) for name, pair in lists.items()}
+    choice = choose_fusion(rated)
+    ensemble = fuse_predictions(
+        {name: rows for name, (_, rows) in lists.items()},
+        weights=choice.chosen.weights,
+        calibrations=choice.calibrations,
+        alone=choice.chosen.alone,
+    )
+    truth = lists["centernet"][0]
+    best = max(scored.coco["AP"] for scored in rated.values())
+    assert score(truth, [*ensemble.records], "pycocotools", diagnose=False).coco["AP"] >= best - 1e-9
+
+
+def test_calibrations_map_the_scores_of_their_file_before_fusion(tmp_path, capsys):
+    row = {"image_id": 1, "category_id": 1, "bbox": [10.0, 10.0, 40.0, 40.0]}
+    half = Calibration(((0.0, 0.0), (1.0, 0.5)), "results", ThresholdCurve((), (), {}))
+    for name, content in (("a", [{**row, "score": 0.8}]), ("b", [{**row, "score": 0.6}])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    half.write(tmp_path / "half.json")
+    lists, out = [f"{name}={tmp_path / name}.json" for name in "ab"], tmp_path / "fused.json"
+    assert main(["fuse", *lists, "--out", str(out), "--calibration", f"a={tmp_path / 'half.json'}"]) == 0
+    assert json.loads(out.read_text())[0]["score"] == pytest.approx((float(half([0.8])[0]) + 0.6) / 2)
+    capsys.readouterr()
+    assert main(["fuse", *lists, "--out", str(out), "--calibration", f"c={tmp_path / 'half.json'}"]) == 2
+    assert "expected names of the files (a, b), found c" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("least", "is_told"), [(0.3, False), (0.9, True)])
+def test_scores_of_unlike_distribution_are_told_with_the_commands_that_mend_it(least, is_told):
+    draw = np.random.default_rng(0)
+    row = {"image_id": 1, "category_id": 1, "bbox": [10.0, 10.0, 40.0, 40.0]}
+    lists = {
+        name: [{**row, "score": float(value)} for value in draw.uniform(low, 1, 60)]
+        for name, low in (("a", 0.3), ("b", least))
+    }
+    note = next(note for note in fuse_predictions(lists).notes if "--ground-truth G" in note)
+    assert ("the scores hardly mean the same" in note) == is_told
+    assert "calibrate --ground-truth G --predictions a --out a-calibration.json" in note
+    assert "--calibration a=a-calibration.json --calibration b=b-calibration.json" in note
+
+
+def test_one_list_leaves_nothing_to_choose():
+    with pytest.raises(InputError, match="at least two files"):
+        choose_fusion({"a": score(TRUTH, [])})
