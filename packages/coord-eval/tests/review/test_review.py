@@ -245,3 +245,53 @@ def test_labels_of_images_without_a_record_are_not_judged(clean):
     assert not any("counts as an empty answer" in note for note in found.notes)
     others = len(clean["annotations"]) - len(judged)
     assert any(f"{others} labels are not judged" in note.replace(",", "") for note in found.notes)
+
+
+def spoilt_photographs(truth, seed):
+    """Of the labels each tenth is renamed, moved, spurious or both of the first; return labels and which are wrong."""
+    draw = np.random.default_rng(seed)
+    names = sorted({row["category_id"] for row in truth["annotations"]})
+    size = {image["id"]: np.array([image["width"], image["height"]]) for image in truth["images"]}
+    rows, wrong = [], []
+    for n, given in enumerate(row for row in truth["annotations"] if not row.get("iscrowd")):
+        is_wrong = (n + seed) % 10 == 0
+        row, kind = dict(given, id=n), ("renamed", "moved", "spurious", "mixed")[n // 10 % 4] if is_wrong else None
+        x, y, w, h = row["bbox"]
+        if kind in ("renamed", "mixed"):
+            row["category_id"] = next(k for k in draw.permutation(names).tolist() if k != given["category_id"])
+        if kind in ("moved", "mixed"):
+            row["bbox"] = [x + 0.3 * w, y, w, h]
+        if kind == "spurious":
+            row["category_id"] = int(draw.choice(names))
+            row["bbox"] = [*(draw.random(2) * np.maximum(size[row["image_id"]] - (w, h), 0)).tolist(), w, h]
+        rows.append(row)
+        wrong.append(is_wrong)
+    return truth | {"annotations": rows}, np.array(wrong)
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+@pytest.mark.parametrize("detector", ["centernet", "nanodet"])
+def test_faults_among_answers_of_a_real_detector_are_found_better_than_by_overlap(real_detectors, detector):
+    """The rule is 1 - IoU with the best answer of the label's name; 184 labels, each tenth of them spoilt."""
+    truth, results = real_detectors(detector)
+    said = {}
+    for row in results:
+        said.setdefault((row["image_id"], row["category_id"]), []).append(corners(row))
+    found_by = {"review": [], "overlap": []}
+    for seed in (0, 3, 6):
+        document, is_wrong = spoilt_photographs(truth, seed)
+        found = review(document, results, least=0.0)
+        of_label = by_id(document, found)
+        values = {"review": [], "overlap": []}
+        for row in document["annotations"]:
+            there = said.get((row["image_id"], row["category_id"]), [])
+            values["overlap"].append(1 - max((iou(box, corners(row)) for box in there), default=0.0))
+            values["review"].append(of_label[row["id"]].probability)
+        for method, value in ((method, np.array(list_of)) for method, list_of in values.items()):
+            above = value[is_wrong][:, None] - value[~is_wrong]
+            first = np.argsort(-value, kind="stable")[: is_wrong.sum()]
+            found_by[method].append((((above > 0) + 0.5 * (above == 0)).mean(), is_wrong[first].mean()))
+        assert all(item.answer is not None for item in found.findings if item.kind == "moved")
+    (auroc, precision), (auroc_of_rule, precision_of_rule) = (np.mean(rows, axis=0) for rows in found_by.values())
+    assert auroc > auroc_of_rule and precision > precision_of_rule + 0.1, found_by
