@@ -41,7 +41,7 @@ _MOST_LOG_RATIO = 3.6
 """Logarithm of the ratio, one of 37, beyond which faults are not told apart: of those that the set has, the other half
 has some as well, so that they seem less suspect than planted ones of which it has none."""
 _MOST = 0.85
-"""Highest probability: of the most suspect labels of two real detectors .77 to .88 were faults, of simulated ones .66."""
+"""Highest probability: of the most suspect labels of real detectors .77 to .88 were faults, of simulated ones .66."""
 _BEND = 8.0
 """How sharply probabilities end at the highest one: two labels of different log-odds have different probabilities."""
 _STRICT = 0.02

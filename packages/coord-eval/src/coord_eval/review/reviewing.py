@@ -59,7 +59,7 @@ def review(
     the name and the coordinates of the label itself.
 
     Without likelihoods probabilities are those that faults planted into half of the labels tell about the other half,
-    from 200 labels on; a note says what they rest on.
+    from 150 labels on; a note says what they rest on.
 
     The model must not have learnt the labels that it judges: one that has repeats their faults. Without likelihoods,
     labels of images for which the predictions have no record are not judged; a results list does not tell these images
