@@ -79,6 +79,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
 
 
+DEAR_EXAMPLES = {"coord_data.inspection.examine", "coord_losses.hf.trainer"}
+"""Modules whose examples take more than a processor second, measured."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give `documented_module` the modules of the test's package that have examples, by name."""
+    if "documented_module" not in metafunc.fixturenames:
+        return
+    folder = next(path for path in metafunc.definition.path.parents if (path / "src").is_dir()) / "src"
+    files = [path for path in sorted(folder.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+    names = [".".join(p.relative_to(folder).with_suffix("").parts).removesuffix(".__init__") for p in files]
+    rows = [pytest.param(name, marks=pytest.mark.slow) if name in DEAR_EXAMPLES else name for name in names]
+    metafunc.parametrize("documented_module", rows)
+
+
 def pytest_report_header() -> str:
     """Say how to draw the same fuzz again."""
     return f"fuzz and drawn cases: {SEED}={os.environ[SEED]} draws the same again"

@@ -162,6 +162,24 @@ def findings() -> str:
     return rows_of(["script", "seen with", "what it shows"], rows)
 
 
+def finding_codes() -> str:
+    """Return the codes of the findings, with subject, severities and words."""
+    from coord_data.finding_codes import code_table
+
+    return code_table()
+
+
+def numbers() -> str:
+    """The claims that are quoted elsewhere, from the first line of their sections in RESULTS.md."""
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^### (.+)\n\n> Quoted: (.+)", text, re.MULTILINE)
+    rows = [[claim, section, *facts] for section, line in quoted for claim, *facts in [line.split(" | ")]]
+    place = "`packages/coord-eval/tests/metrics/test_coco.py`"
+    data = f"pycocotools' own example results of 100 images of val2014; {place}"
+    rows.append(["COCO's published example", "none: a test", data, "anything about other images"])
+    return rows_of(["claim", "section of RESULTS.md", "data and repetitions", "what it does not show"], rows)
+
+
 def writers() -> str:
     """Return who wrote a file of boxes, and how each counts pixels."""
     from coord_data.formats.writers import writer_table
@@ -181,6 +199,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "loss-groups": loss_groups,
     "families": families,
     "findings": findings,
+    "numbers": numbers,
+    "finding-codes": finding_codes,
 }
 
 if __name__ == "__main__":

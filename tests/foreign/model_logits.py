@@ -18,7 +18,7 @@ def logits_or_error(folder):
 
 def logits(folder):
     """Return the inputs and the logits of a checkpoint for one image, as tensors by name."""
-    processor = transformers.AutoProcessor.from_pretrained(folder)
+    processor = transformers.AutoProcessor.from_pretrained(folder, use_fast=True)
     model = transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
     image = Image.radial_gradient("L").resize((90, 60)).convert("RGB")
     content = [{"type": "image"}, {"type": "text", "text": "find<|coord_7|><|coord_12|>"}]

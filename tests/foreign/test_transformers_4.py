@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "apps" / "trainer" / "tests" / 
 
 from environment import make  # noqa: E402
 
-KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl")
 
 
 @pytest.fixture(scope="module")

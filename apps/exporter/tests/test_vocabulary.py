@@ -16,6 +16,8 @@ from tiny_checkpoint import (
 
 from coord_codec import MARKERS, CoordGrid, CoordVocab
 from coord_exporter import merge
+from coord_exporter.expand import _with_vocab_size
+from coord_exporter.vocabulary import set_dtype, set_tied
 
 
 def test_fingerprint_of_another_grid_is_refused(files, bases):
@@ -56,3 +58,23 @@ def test_find_tables_refuses_a_missing_head(files):
     tensors.pop("lm_head.weight")
     save_file(tensors, files / "base" / "model.safetensors", metadata={"format": "pt"})
     refused(files, "config.json: tie_word_embeddings .false at the top and false in text_config.*lm_head.weight is not")
+
+
+def test_nested_configurations_follow_the_outer_one():
+    """A program reads one place or the other: what OUT states at the top is stated wherever it was stated before."""
+    nested = {"dtype": "float32", "vocab_size": 9, "tie_word_embeddings": True, "rest": 1}
+    config = {**nested, "architectures": ["A"], "text_config": {**nested, "deep": {"torch_dtype": "float32"}}}
+    config["vision_config"] = {"torch_dtype": "float32", "rest": 2}
+    for changed, keys, value in (
+        (set_dtype(config, "bfloat16"), {"dtype", "torch_dtype"}, "bfloat16"),
+        (set_tied(config, False), {"tie_word_embeddings"}, False),
+        (_with_vocab_size(config, 12), {"vocab_size"}, 12),
+    ):
+
+        def with_value(part, keys=keys, value=value):
+            items = part.items() if isinstance(part, dict) else ()
+            return {k: value if k in keys else with_value(v) for k, v in items} if items else part
+
+        assert changed == with_value(config)
+    assert set_dtype({"architectures": ["A"], "text_config": {}}, "bfloat16")["dtype"] == "bfloat16"
+    assert set_tied({"text_config": {}}, True)["text_config"] == {"tie_word_embeddings": True}

@@ -30,9 +30,9 @@ def run_cell(source, names):
 
 
 @pytest.mark.slow
-def test_notebook_runs_and_shows_a_result_below_each_expression(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
+def test_notebook_runs_and_shows_a_result_below_each_expression(monkeypatch):
+    monkeypatch.chdir(NOTEBOOK.parent)
+    before = sorted(NOTEBOOK.parent.iterdir())
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
     names, displays = {}, []
@@ -45,4 +45,5 @@ def test_notebook_runs_and_shows_a_result_below_each_expression(tmp_path, monkey
     assert sum("<table" in page or "<ul" in page for page in pages) >= 6
     assert any(isinstance(display, bytes) and display[:4] == b"\x89PNG" for display in displays)
     assert names["detector"].names == ("ball", "box") and len(names["results"]) == 12
-    assert Path("notebook/run/report.html").is_file()
+    assert (names["folder"] / "run" / "report.html").is_file()
+    assert sorted(NOTEBOOK.parent.iterdir()) == before

@@ -6,8 +6,9 @@ from PIL import Image
 
 from coord_codec import Instance
 from coord_data.looking import alike
-from coord_data.looking.alike import near_duplicates
+from coord_data.looking.alike import are_copies, near_duplicates
 from coord_data.looking.hashes import grey_values, perceptual_hashes
+from coord_data.looking.looks import ImageFile, Looks
 
 
 def flipped(value, count, rng):
@@ -73,6 +74,25 @@ def test_images_have_the_same_boxes_in_any_order_and_in_all_their_records(monkey
         for one, other in ((of(names[i]), of(names[j])) for i, j in pairs.tolist())
     ]
     assert targets.are_the_same(names, pairs).tolist() == wanted and 100 < sum(wanted) < 3500
+
+
+@pytest.mark.parametrize(
+    ("fields", "difference", "step", "is_copy"),
+    [
+        (3, 10, 0, True),  # as much as quality and size change
+        (3, 11, 0, False),
+        (2, 255, 0, True),  # a scratch or a date
+        (3, 14, 8, True),  # beside half of what neighbouring fields differ by
+        (3, 15, 8, False),
+    ],
+)
+def test_images_are_copies_up_to_a_difference_of_few_grey_values(fields, difference, step, is_copy):
+    one = np.zeros((64, 64), np.uint8)
+    one[:, 1::2] = step
+    other = one.copy()
+    other[np.arange(fields) * 20 + 1, 10] += difference
+    looks = Looks.of(enumerate([ImageFile((9, 9), grey=one), ImageFile((9, 9), grey=other)]))
+    assert are_copies(looks, looks, np.array([[0, 1]])).tolist() == [is_copy]
 
 
 def test_perceptual_hash_survives_compression_and_resizing(tmp_path):

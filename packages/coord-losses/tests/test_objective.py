@@ -17,6 +17,7 @@ from coord_losses import (
     soft_targets,
     supervised_rows,
 )
+from coord_losses.terms.registry import registered_terms
 
 TARGETS = BATCH.clone().index_fill(0, torch.tensor(11), 0)  # the last one is text
 EVERYTHING = ObjectiveConfig(
@@ -63,6 +64,21 @@ def naive_terms(logits, targets, objects, c):
         pred = torch.stack([decoded[n] for n in rows])
         terms["box"] += box_loss(pred[None], box[None], c.alpha_l1, c.beta_giou).sum
     return terms
+
+
+def naive_diagnostics(logits, targets, terms):
+    """Every diagnostic, of which some are terms as well."""
+    rows = [n for n, t in enumerate(targets.tolist()) if t in VOCAB.ids]
+    p = torch.softmax(logits[rows, 20:70], 1)
+    return {
+        "coord_vocab_mass": torch.softmax(logits[rows], 1)[:, 20:70].sum(),
+        "coord_entropy": -(p * p.log()).sum(),
+        "coord_error_bins": sum(
+            p[i, k] * abs(k - (targets[n].item() - 20)) for i, n in enumerate(rows) for k in range(50)
+        ),
+        **{name: terms[name] for name in ("soft_ce", "w1", "gate")},
+        "coord_token_ce": terms["coord_ce"],
+    }
 
 
 @pytest.mark.parametrize("changes", [{}, {"label_smoothing": 0.2}], ids=str)
@@ -198,6 +214,27 @@ def test_extreme_logits_stay_finite(dtype):
     assert torch.isfinite(logits.grad).all()
 
 
+@pytest.mark.parametrize("form", ["readable", "fused"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_term_has_its_value_where_logits_are_200_apart(form, dtype):
+    """Probabilities of e^-200 are 0 in float32, and their logarithms and products with them have to be right."""
+    draw = torch.Generator().manual_seed(0)
+    logits = 100 * torch.randint(-1, 2, (len(TARGETS), V), generator=draw, dtype=F64)
+    expected = naive_terms(logits, TARGETS, OBJECTS, EVERYTHING)
+    given = logits.to(dtype).requires_grad_()
+    if form == "readable":
+        found = CoordObjective(EVERYTHING, VOCAB)(given, TARGETS, OBJECTS)
+    else:  # the hidden states choose the rows of the weight
+        found = CoordObjective(EVERYTHING, VOCAB).fused(torch.eye(len(TARGETS), dtype=dtype), given.T, TARGETS, OBJECTS)
+    told = naive_diagnostics(logits, TARGETS, expected)
+    assert {*found.terms, *found.diagnostics()} == {*expected, *told} == {*registered_terms()}
+    for terms, values in ((found.terms, expected), (found.diagnostics(), told)):
+        for name, value in values.items():
+            assert terms[name].sum.item() == pytest.approx(float(value), rel=1e-4), name
+    found.total().backward()
+    assert torch.isfinite(given.grad).all()
+
+
 class LargestTensor(TorchDispatchMode):
     """Records the largest output of any operation that is no view of the logits, in elements."""
 
@@ -256,18 +293,7 @@ def test_diagnostics_equal_naive_sums():
     logits = logits_of(TARGETS).requires_grad_()
     config = ObjectiveConfig.group_a(temperature=0.8, target_sigma=1.2, target_truncate=4)
     found = CoordObjective(config, VOCAB)(logits, TARGETS, OBJECTS).diagnostics()
-    rows = [n for n, t in enumerate(TARGETS.tolist()) if t in VOCAB.ids]
-    p = torch.softmax(logits[rows, 20:70], 1)
-    expected = {
-        "coord_vocab_mass": torch.softmax(logits[rows], 1)[:, 20:70].sum(),
-        "coord_entropy": -(p * p.log()).sum(),
-        "coord_error_bins": sum(
-            p[i, k] * abs(k - (TARGETS[n].item() - 20)) for i, n in enumerate(rows) for k in range(50)
-        ),
-    }
-    every = naive_terms(logits, TARGETS, OBJECTS, EVERYTHING)
-    expected |= {name: every[name] for name in ("soft_ce", "w1", "gate")}
-    expected["coord_token_ce"] = every["coord_ce"]
+    expected = naive_diagnostics(logits, TARGETS, naive_terms(logits, TARGETS, OBJECTS, EVERYTHING))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert found[name].sum.item() == pytest.approx(value.item(), rel=1e-10)

@@ -17,11 +17,18 @@ from coord_exporter.checkpoint.read import read_object
 FORMS = (4,)
 """Forms that can be asked for, by the major version of transformers; without one the base's files are kept."""
 
-_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-"""Families (`model_type`) whose form 4 is known; their vision towers have the same `model_type` there."""
+_QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+"""Families whose vision tower has the family's own `model_type` in form 4."""
+_FAMILIES = (*_QWEN, "internvl")
+"""Families (`model_type`) whose form 4 is known. The tensors of others have other names, or sides, in transformers 4:
+those of SigLIP in Gemma 3, experts; and transformers 4 lacks Qwen3.5."""
+_OF_ALL = {f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")}
+"""Special tokens of every tokenizer, as opposed to those of a model, which form 4 lists as `extra_special_tokens`."""
 _VISION_THETA = 10000.0
 """The only base of a vision tower's rotary embedding that transformers 4 has, in code."""
 _TOKENIZER, _PROCESSOR = "tokenizer_config.json", "processor_config.json"
+_NEWER = ("backend", "extra_special_tokens", "model_specific_special_tokens")
+"""Fields of tokenizer_config.json that form 4 has not, or in another form."""
 _PARTS = {"image_processor": "preprocessor_config.json", "video_processor": "video_preprocessor_config.json"}
 """Files of transformers 4 by the part of processor_config.json that they hold."""
 _EDGES = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
@@ -50,7 +57,7 @@ def in_form(export: Export, form: int | None) -> Export:
         if isinstance(config.get(name), dict):
             config[name] = _without_parameters(config[name], f"{path}: {name}", in_vision=name == "vision_config")
     config = _without_parameters(config, str(path), in_vision=False)
-    if isinstance(config.get("vision_config"), dict):
+    if kind in _QWEN and isinstance(config.get("vision_config"), dict):
         config["vision_config"] |= {"model_type": kind}
     entry = export.entry and export.entry | {"form": form}
     return replace(export, config=config, entry=entry, rewritten=export.rewritten | _small_files(export))
@@ -70,9 +77,9 @@ def _without_parameters(section: dict[str, Any], where: str, *, in_vision: bool)
         )
     if in_vision:
         return rest
-    if "rope_type" in scaling:
-        scaling["type"] = scaling["rope_type"]
-    return rest | {"rope_theta": theta, "rope_scaling": scaling}
+    if scaling != {"rope_type": "default"}:
+        return rest | {"rope_theta": theta, "rope_scaling": scaling | {"type": scaling.get("rope_type")}}
+    return rest | {"rope_theta": theta, "rope_scaling": None}
 
 
 def _small_files(export: Export) -> dict[str, dict[str, Any]]:
@@ -84,9 +91,12 @@ def _small_files(export: Export) -> dict[str, dict[str, Any]]:
 
     files: dict[str, dict[str, Any]] = {}
     tokenizer = content(_TOKENIZER)
-    if isinstance(extra := tokenizer.get("extra_special_tokens"), list):
-        kept = {key: value for key, value in tokenizer.items() if key not in ("extra_special_tokens", "backend")}
-        files[_TOKENIZER] = kept | {"additional_special_tokens": extra}
+    extra = tokenizer.get("extra_special_tokens")
+    if isinstance(extra, list) or "backend" in tokenizer:
+        kept = {key: value for key, value in tokenizer.items() if key not in _NEWER}
+        of_model = {key: value for key, value in kept.items() if key.endswith("_token") and key not in _OF_ALL}
+        kept |= {"extra_special_tokens": of_model} if of_model else {}
+        files[_TOKENIZER] = kept | {"additional_special_tokens": extra if isinstance(extra, list) else []}
     processor = content(_PROCESSOR)
     parts = {key: value for key, value in processor.items() if key in _PARTS and isinstance(value, dict)}
     for part, settings in parts.items():

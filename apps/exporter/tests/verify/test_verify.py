@@ -21,6 +21,7 @@ from tiny_checkpoint import (
 from coord_exporter import ExportError, merge, steps
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint.read import open_checkpoint
+from coord_exporter.cli import main
 from coord_exporter.verify.tensors import verify_tensors
 
 # The package's `merge` is the function; this is the module.
@@ -44,6 +45,24 @@ def test_figures_of_a_verification_are_recorded(exported):
     _, _, out, report = exported["float32"]
     assert report.verification["compared"] == report.changed and report.verification["largest_error"] < 1e-4
     assert read_json(out / "export.json")["history"][-1]["verification"] == report.verification
+
+
+def test_merges_of_bases_up_to_a_size_are_verified_by_default(bases, adapters, tmp_path, monkeypatch):
+    """In Python and on the command line, to the byte."""
+    base = bases(False)
+    calls, size = [], open_checkpoint(base).nbytes
+    assert merge_module._VERIFIED_BYTES == 1 << 30  # as help and documentation say
+    monkeypatch.setattr(merge_module, "_verify", lambda *given: calls.append(given) or ({"compared": 1}, []))
+    cases = ((size, None, True), (size - 1, None, False), (size - 1, True, True), (size, False, False))
+    for limit, verify, is_verified in cases:
+        monkeypatch.setattr(merge_module, "_VERIFIED_BYTES", limit)
+        calls.clear()
+        merge(base, adapters / "offsets", tmp_path / f"{limit}-{verify}", verify=verify, quiet=True)
+        assert bool(calls) == is_verified
+    monkeypatch.setattr(merge_module, "_VERIFIED_BYTES", size)
+    with pytest.raises(SystemExit):  # of the command line
+        main(["merge", str(base), str(adapters / "offsets"), str(tmp_path / "by-command"), "--quiet"])
+    assert calls
 
 
 ADAPTED, OTHER = "model.language_model.layers.1.mlp.down_proj.weight", "model.visual.merger.linear_fc1.weight"

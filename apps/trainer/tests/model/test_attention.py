@@ -68,7 +68,7 @@ def test_grouped_heads_and_the_lengths_reach_the_kernel(monkeypatch, causal):
     ((q, k, v, *lengths), settings) = seen[0]
     assert (q.shape, k.shape, v.shape) == ((9, 4, 8), (9, 2, 8), (9, 2, 8))
     assert lengths[0] is lengths[1] is bounds and lengths[2:] == [7, 7]
-    assert settings == {"scale": 0.3, "window_size": (-1, 0) if causal else (-1, -1), "enable_gqa": True}
+    assert settings == {"scale": 0.3, "window_size": (-1, 0) if causal else (-1, -1)}
 
 
 def test_rows_without_bounds_and_windows_are_refused():

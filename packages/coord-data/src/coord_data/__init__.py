@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coord_data.api import inspect, load, prepare
     from coord_data.finding import Finding
+    from coord_data.finding_codes import FINDING_CODES, FindingCode
     from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
     from coord_data.formats.registry import format_table, open_source, register_reader
     from coord_data.inspection.examine import Examination, examine
+    from coord_data.inspection.rules import InspectionRules
     from coord_data.looking.look import look_at
     from coord_data.looking.looks import ImageFile
     from coord_data.preparing.merging import merge_prepared
@@ -29,6 +31,8 @@ _MODULES = {
     "coord_data.reading.image_set": ("ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
     "coord_data.finding": ("Finding",),
+    "coord_data.finding_codes": ("FINDING_CODES", "FindingCode"),
+    "coord_data.inspection.rules": ("InspectionRules",),
     "coord_data.api": ("inspect", "load", "prepare"),
     "coord_data.preparing.merging": ("merge_prepared",),
     "coord_data.reading.rules": ("ReadingRules",),
@@ -37,13 +41,16 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "FINDING_CODES",
     "AnnotationFormat",
     "Evidence",
     "Examination",
     "Example",
     "Finding",
+    "FindingCode",
     "ImageFile",
     "ImageSet",
+    "InspectionRules",
     "RawImage",
     "RawObject",
     "Reading",

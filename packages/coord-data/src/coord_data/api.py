@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -15,8 +15,9 @@ from coord_codec.files import read_json
 from coord_codec.pages import fragment, notes, table
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
-from coord_data.inspection.examine import MAX_OBJECTS, Examination, evidence_of
+from coord_data.inspection.examine import Examination, evidence_of
 from coord_data.inspection.find_data import examine_named, find_data
+from coord_data.inspection.rules import InspectionRules
 from coord_data.preparing.preparation import prepare as write_prepared
 from coord_data.preparing.preparation import written_to
 from coord_data.reading.image_set import ImageSet, load_annotated
@@ -25,6 +26,8 @@ from coord_data.remote import image_folder, local_path
 
 if TYPE_CHECKING:
     from coord_data.sources.source import Source
+
+Rules = TypeVar("Rules", bound=ReadingRules)
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,11 @@ def load(annotations: str | Path, images: str | Path | None = None, **rules: Any
         coord_codec.files.InputError: nowhere.json: expected annotations, found nothing there; check the path
     """
     path, folder = _found(annotations, images)
-    return load_annotated(path, _rules(images=folder, **rules), name=path.stem)
+    return load_annotated(path, _rules(ReadingRules, images=folder, **rules), name=path.stem)
 
 
 def inspect(
-    annotations: str | Path,
-    images: str | Path | None = None,
-    *,
-    heldout: str | Path | None = None,
-    max_objects: int = MAX_OBJECTS,
-    **rules: Any,
+    annotations: str | Path, images: str | Path | None = None, *, heldout: str | Path | None = None, **rules: Any
 ) -> Examination:
     """Examine data before training: the findings about annotations and images, with evidence and remedy.
 
@@ -82,16 +80,15 @@ def inspect(
         annotations: a file, a folder of them, or a folder written by `prepare`
         images: folder that image paths are relative to
         heldout: held-out annotations, which are compared with the data
-        max_objects: largest number of objects in a target text
-        rules: fields of `ReadingRules`
+        rules: fields of `InspectionRules`, such as `max_objects=50`, `min_side=32` or `format="yolo"`
 
     Raises:
         InputError: the annotations cannot be read, or a rule is invalid.
     """
     path, folder = _found(annotations, images)
-    read_by = _rules(images=folder, **rules)
+    read_by = _rules(InspectionRules, images=folder, **rules)
     held = None if heldout is None else evidence_of(local_path(heldout), read_by.model_copy(update={"images": None}))
-    return examine_named(open_source(path, read_by.format, read_by.fields), read_by, held, max_objects)
+    return examine_named(open_source(path, read_by.format, read_by.fields), read_by, held)
 
 
 def prepare(
@@ -121,7 +118,7 @@ def prepare(
     paths = [local_path(source) if isinstance(source, str) else source for source in named]
     rules = {name: options.pop(name) for name in list(options) if name in ReadingRules.model_fields}
     if data is None:
-        data = _rules(images=image_folder(images) if images is not None else None, **rules)
+        data = _rules(ReadingRules, images=image_folder(images) if images is not None else None, **rules)
     elif rules or images is not None:
         raise InputError(f"data: it has all rules; put {next(iter(rules), 'images')} into it")
     expect("out", out, str, Path)
@@ -138,12 +135,12 @@ def _found(annotations: str | Path, images: str | Path | None) -> tuple[Path, Pa
     return find_data(local_path(annotations), image_folder(images) if images is not None else None)
 
 
-def _rules(**values: Any) -> ReadingRules:
+def _rules(kind: type[Rules], **values: Any) -> Rules:
     try:
-        return ReadingRules(**values)
+        return kind(**values)
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(map(str, fault["loc"]))
         if fault["type"] == "extra_forbidden":
-            raise InputError(f"{name}: no such rule; known are {', '.join(ReadingRules.model_fields)}") from None
+            raise InputError(f"{name}: no such rule; known are {', '.join(kind.model_fields)}") from None
         raise InputError(f"{name}: {fault['msg'].removeprefix('Value error, ')}") from None

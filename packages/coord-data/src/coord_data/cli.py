@@ -9,16 +9,18 @@ import io
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from coord_codec import InputError
-from coord_codec.boxes import OnBadBox
-from coord_codec.commands.options import NewPlace, Strict
+from coord_codec.commands.options import NewPlace, with_fields
 from coord_codec.commands.plugins import import_plugins
 from coord_codec.commands.program import Commands, version_option
-from coord_data.reading.rules import ReadingRules, format_name
+from coord_data.inspection.rules import InspectionRules
+from coord_data.reading.rules import ReadingRules
+
+Rules = TypeVar("Rules", bound=ReadingRules)
 
 
 def _place(named: str) -> Path:
@@ -46,28 +48,6 @@ _Images = Annotated[
         metavar="PATH",
         help="The folder that image paths are relative to, or its address (s3://..., https://...); or a tar or Parquet "
         "file of images.",
-    ),
-]
-_Format = Annotated[
-    str, typer.Option(parser=format_name, metavar="NAME", help="The format of the annotations; auto detects it.")
-]
-_AllowOutside = Annotated[
-    bool, typer.Option("--allow-outside", help="Also take images outside the image folder, by .. or a link.")
-]
-_ReadAs = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LAYOUT,UNIT",
-        help="How the four numbers of each box are read, if not as the format has them; `inspect` names it. For "
-        "example xyxy,percent or yxhw,square:640,mirrored.",
-    ),
-]
-_Fields = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ROLE=NAME,...",
-        help="Which columns of a Parquet file, or members of a tar, are the image, the boxes and their label, where "
-        "several fit: image=photo,boxes=objects,label=category_name.",
     ),
 ]
 _Workers = Annotated[
@@ -118,7 +98,17 @@ def _common(
     import_plugins(plugin or ())
 
 
+_READING: dict[str, str | None] = {
+    "format": "NAME",
+    "read_as": "LAYOUT,UNIT",
+    "fields": "ROLE=NAME,...",
+    "allow_outside": None,
+}
+"""Fields of `ReadingRules` that the commands share as options."""
+
+
 @app.command()
+@with_fields(ReadingRules, **_READING, on_bad_box=None, geometry="NAME", strict=None)
 def prepare(
     sources: Annotated[
         list[Path],
@@ -131,25 +121,15 @@ def prepare(
     ],
     out: NewPlace,
     images: _Images = None,
-    format: _Format = "auto",
     split: _Split = None,
-    on_bad_box: Annotated[
-        OnBadBox, typer.Option(help="For a faulty object: leave its image out, leave it out alone, or stop.")
-    ] = "drop_image",
-    geometry: Annotated[
-        str, typer.Option(help="The geometry of the written objects: box, point, polygon, oriented or keypoints.")
-    ] = "box",
-    read_as: _ReadAs = None,
-    fields: _Fields = None,
     drop_duplicates: _DropDuplicates = None,
     join_boxes: _JoinBoxes = False,
     count: _Count = None,
     seed: _Seed = 0,
     as_part: _AsPart = False,
-    allow_outside: _AllowOutside = False,
-    strict: Strict = False,
     workers: _Workers = None,
     engine: _Engine = "local",
+    **options: Any,
 ) -> None:
     """Convert annotations (COCO, VOC, YOLO, CSV, LVIS, ...) to instance JSONL, and list what is left out.
 
@@ -162,16 +142,7 @@ def prepare(
 
     for place in written_to(out):
         must_not_exist(place)
-    rules = _rules(
-        images=images,
-        format=format,
-        on_bad_box=on_bad_box,
-        geometry=geometry,
-        read_as=read_as,
-        fields=fields,
-        allow_outside=allow_outside,
-        strict=strict,
-    )
+    rules = _rules(ReadingRules, images=images, **options)
     duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
     with executed(Execution(workers, engine, parts_of(out))):
         write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed, as_part=as_part)
@@ -205,6 +176,7 @@ def merge(
 
 
 @app.command()
+@with_fields(InspectionRules, **_READING, max_objects=None, min_side=None)
 def inspect(
     data: Annotated[
         Path,
@@ -223,20 +195,16 @@ def inspect(
     ] = None,
     images: _Images = None,
     out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
-    format: _Format = "auto",
     heldout: Annotated[
         Path | None, typer.Option(metavar="DATA", help="Held-out annotations, which are compared with the data.")
     ] = None,
     heldout_images: Annotated[
         Path | None, typer.Option(help="The folder that image paths of --heldout are relative to.")
     ] = None,
-    max_objects: Annotated[int, typer.Option(min=1, help="The largest number of objects in a target text.")] = 30,
-    read_as: _ReadAs = None,
-    fields: _Fields = None,
-    allow_outside: _AllowOutside = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
     workers: _Workers = None,
     engine: _Engine = "local",
+    **options: Any,
 ) -> None:
     """Examine data before training: report faults of annotations and images, with evidence and remedy.
 
@@ -256,21 +224,21 @@ def inspect(
     from coord_data.looking.engines import Execution, executed
 
     annotations, images = find_data(data, images)
-    rules = _rules(read_as=read_as, fields=fields, images=images, format=format, allow_outside=allow_outside)
+    rules = _rules(InspectionRules, images=images, **options)
     other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None, "fields": None})
     with executed(Execution(workers, engine, parts_of(out))):
         held = None if heldout is None else evidence_of(heldout, other_rules)
-        examination = examine_named(open_source(annotations, format, rules.fields), rules, held, max_objects)
+        examination = examine_named(open_source(annotations, rules.format, rules.fields), rules, held)
     write_report(examination, out, Page(facts={"annotations": annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
 
 
-def _rules(**values: Any) -> ReadingRules:
+def _rules(kind: type[Rules], **values: Any) -> Rules:
     """Return the rules that options name."""
     from pydantic import ValidationError
 
     try:
-        return ReadingRules(**values)
+        return kind(**values)
     except ValidationError as error:
         fault = error.errors()[0]
         option = "--" + "-".join(map(str, fault["loc"])).replace("_", "-")

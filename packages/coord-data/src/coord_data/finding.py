@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from coord_codec.files import write_text
+from coord_data.finding_codes import FINDING_CODES, Severity
 
-Severity = Literal["error", "warning", "note"]
 _ORDER = ("error", "warning", "note")
 
 SPOILS = 0.05
@@ -22,7 +22,7 @@ class Finding:
     """One fault of a data set.
 
     Attributes:
-        code: short name of the fault
+        code: short name of the fault, a row of `FINDING_CODES`
         severity: `error` spoils training, `warning` reduces quality, `note` is information
         message: description of the fault
         evidence: figures that support it
@@ -44,6 +44,14 @@ class Finding:
     fix: str
     pairs: tuple[tuple[str, str], ...] = ()
     read_as: str = ""
+
+    def __post_init__(self) -> None:
+        row = FINDING_CODES.get(self.code)
+        if row is None or self.severity not in row.grades:
+            expected = (
+                f"one of {', '.join(row.grades)}" if row else "a row of FINDING_CODES, which has none of this name"
+            )
+            raise ValueError(f"finding {self.code!r}: expected {expected}, found {self.severity!r}")
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.code}: {self.message} [{self.evidence}]; {self.fix}"

@@ -11,6 +11,7 @@ import numpy as np
 from coord_data.inspection.examine import evidence_of, examination_of
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
+from coord_data.inspection.rules import InspectionRules
 from coord_data.sources.read_as import ReadAs
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planted_faults.py"))
@@ -24,7 +25,7 @@ SHARED_DATA = Path(os.environ.get("COORDEXP_SHARED", Path(__file__).parents[5] /
 def examine(source, heldout=None, **more):
     """Return the examination of a source, which is compared with another one."""
     other = heldout and evidence_of(heldout.annotations, heldout.rules)
-    return examination_of(source.annotations, source.rules, heldout=other, **more)
+    return examination_of(source.annotations, InspectionRules.of(source.rules, **more), heldout=other)
 
 
 def told(source, **more):

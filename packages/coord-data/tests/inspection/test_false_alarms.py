@@ -172,7 +172,7 @@ def test_page_draws_the_boxes_as_stated_beside_those_of_the_reading(tmp_path):
     found = examination_of(source.annotations, source.rules)
     assert sections_of_readings(found) == []
     proposal = Finding("mirrored", "warning", "the boxes are mirrored", "", 1, "", read_as="mirrored")
-    (drawn,) = sections_of_readings(found.with_findings([proposal, replace(proposal, code="other")]))
+    (drawn,) = sections_of_readings(found.with_findings([proposal, replace(proposal, code="xywh")]))
     svgs = drawn.split("<svg")[1:]
     assert len(svgs) == 12 and drawn.count("<figure") == 6
     x1, _, x2, _ = draft.corners[0][0]

@@ -52,7 +52,7 @@ def test_annotations_name_their_images_and_are_the_truth(tmp_path):
     assert found.truth is not None
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "a.png").rename(tmp_path / "elsewhere" / "a.png")
-    with pytest.raises(InputError, match=r"none of its 1 image is below .*, a\.png first; .* --images"):
+    with pytest.raises(InputError, match=r"none of its 1 image is below .*, a\.png first; .*--images"):
         find_sources([str(tmp_path / "i.jsonl")])
     assert find_sources([str(tmp_path / "i.jsonl")], tmp_path / "elsewhere").images[0].path.is_file()
     with pytest.raises(InputError, match="--images"):

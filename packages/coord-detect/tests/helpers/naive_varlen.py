@@ -5,11 +5,10 @@ from itertools import pairwise
 import torch
 
 
-def naive_varlen_attn(q_THD, k_TGD, v_TGD, bounds_q, bounds_k, max_q, max_k, *, scale, window_size, enable_gqa):
+def naive_varlen_attn(q_THD, k_TGD, v_TGD, bounds_q, bounds_k, max_q, max_k, *, scale, window_size):
     bounds = bounds_q.tolist()
     assert bounds_q.dtype == torch.int32 and bounds_k.tolist() == bounds and bounds[-1] == len(q_THD)
     assert max_q == max_k == max(end - start for start, end in pairwise(bounds))
-    assert q_THD.shape[1] == k_TGD.shape[1] or enable_gqa
     attended = []
     for start, end in pairwise(bounds):
         q, k, v = (x[start:end].to(torch.promote_types(x.dtype, torch.float32)) for x in (q_THD, k_TGD, v_TGD))

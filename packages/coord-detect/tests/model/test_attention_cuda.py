@@ -17,8 +17,8 @@ def test_kernel_has_the_values_and_gradients_of_its_definition(causal, width):
     settings = {"device": "cuda", "dtype": torch.bfloat16}
     rows = [torch.randn(107, heads, width, **settings, requires_grad=True) for heads in (4, 2, 2)]
     how = {"scale": width**-0.5, "window_size": (-1, 0) if causal else (-1, -1)}
-    found = attention.varlen_attn(*rows, bounds, bounds, 67, 67, **how, **attention._GROUPED)
-    expected = naive_varlen_attn(*rows, bounds, bounds, 67, 67, **how, enable_gqa=True)
+    found = attention.varlen_attn(*rows, bounds, bounds, 67, 67, **how)
+    expected = naive_varlen_attn(*rows, bounds, bounds, 67, 67, **how)
     upstream = torch.randn_like(found)
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
     gradients = (torch.autograd.grad(out, rows, upstream) for out in (found, expected))

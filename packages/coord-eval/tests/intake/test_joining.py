@@ -33,6 +33,24 @@ def test_join_counts_answers_about_unknown_images(instance, answer):
     assert evaluation.detection["0.5"]["precision"] == 1.0
 
 
+def test_answers_about_unknown_images_change_no_other_count(instance):
+    """What is dropped or cut off is that of the answer it belongs to, whatever stands before and after it."""
+    box = '{"bbox_2d": [100, 100, 500, 500], "label": "%s"}'
+    texts = [f"[{box % 'cat'}, {box % 'moon'}]", f'[{box % "cat"}, {{"bbox_2d": [1, 2], "label": "cat"}}]', "no", "[]"]
+    known = [{"image_id": n, "text": text} for n, text in enumerate(texts)]
+    known[3]["finish_reason"] = "length"
+    strangers = [{"image_id": 90 + n, "text": text, "finish_reason": "error"} for n, text in enumerate(texts)]
+    settings = {"scale": 1000, "score_source": "constant", "diagnose": False}
+    truth = [instance(n, CAT, DOG) for n in range(4)]
+    wanted = score(truth, known, **settings).to_dict()
+    assert wanted["format"]["dropped"] and wanted["format"]["truncated"] and wanted["unknown_labels"]
+    for place in range(len(known) + 1):
+        found = score(truth, [*known[:place], *strangers, *known[place:]], **settings).to_dict()
+        assert found["join"]["unknown"] == len(strangers)
+        for part in wanted.keys() - {"join", "notes"}:
+            assert found[part] == wanted[part], part
+
+
 def test_collect_results_counts_unknown_images_and_categories(coco_set):
     """pycocotools asserts on the first and passes over the second in silence."""
     known = {"image_id": 0, "category_id": 10, "bbox": [1, 1, 9, 9], "score": 0.5}

@@ -82,6 +82,26 @@ def test_breakdown_by_size_count_and_rank():
     }
 
 
+@pytest.mark.parametrize(
+    ("label", "width", "kind"),
+    [
+        (CAT, 20, "duplicate"),  # an IoU of .5 exactly
+        (CAT, 19.9, "localisation"),
+        (CAT, 4, "localisation"),  # of .1 exactly
+        (CAT, 3.9, "background"),
+        (DOG, 20, "label"),
+        (DOG, 19.9, "label_and_localisation"),
+        (DOG, 4, "label_and_localisation"),
+        (DOG, 3.9, "background"),
+    ],
+)
+def test_kinds_of_errors_begin_at_their_borders(label, width, kind):
+    found = analysis(TRUTH, (0, CAT, [0, 0, 1, 1], 0.1), (0, CAT, A, 0.9), (0, label, [10, 10, width, 40], 0.8))
+    counts = {name: row["count"] for name, row in found["errors"].items() if name != "missed"}
+    others = dict.fromkeys(counts, 0) | {"background": 1}
+    assert counts == {**others, kind: others[kind] + 1}
+
+
 def test_f1_against_threshold():
     rows = [(0, CAT, A, 0.9), (0, CAT, B, 0.6), (0, CAT, [300, 100, 20, 20], 0.3)]
     curve = analysis(TRUTH, *rows)["f1_against_threshold"]

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from coco_builder import generated_set
 
 from coord_eval import METRICS, Figure, InputError, Metric, compare, ratio_over_images, register_metric, resample, score
 from coord_eval.cli.main import main
@@ -64,8 +65,8 @@ def missed():
     METRICS.remove("missed_share")
 
 
-@pytest.mark.slow
-def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noisy_results, tmp_path, capsys):
+def test_registered_metric_appears_everywhere_from_one_row(missed, noisy_results, tmp_path, capsys):
+    coco_set = generated_set(4)
     results = noisy_results(coco_set, 0)
     evaluation = score(coco_set, results, bootstrap=3)
     expected = 1 - evaluation.detection["0.5"]["recall"]
@@ -76,7 +77,7 @@ def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noi
     report = evaluation.write_report(tmp_path / "report").read_text()
     assert report.count("missed_share") >= 2  # its own table, and the intervals
     worse = score(coco_set, results[::3])
-    comparison = compare({"all": evaluation, "third": worse}, resamples=20)
+    comparison = compare({"all": evaluation, "third": worse}, resamples=2)
     difference = comparison.differences["third"]["missed_share"]
     assert (difference.value > 0, difference.share_better, difference.p is not None) == (True, 0.0, True)
     (tmp_path / "t.json").write_text(json.dumps(coco_set))
@@ -86,8 +87,9 @@ def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noi
     assert f"missed_share {expected:.3f}" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(coco_set, noisy_results, tmp_path):
+def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(noisy_results, tmp_path):
+    coco_set = generated_set(4)
+
     def by_label(scored):
         parts = {}
         for k, name in enumerate(scored.truth.categories):

@@ -260,6 +260,35 @@ def test_crowd_region_is_neither_hit_nor_miss():
     assert (found.objects, found.boxes) == (1, 2)
 
 
+WHOLE, HALF, LESS = [0, 0, 0.4, 0.4], [0, 0, 0.2, 0.4], [0, 0, 0.199, 0.4]
+ALONE = [0.5, 0.5, 0.6, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("second", "crowd", "expected"),
+    [
+        (ALONE, [0.5, 0.5, 0.55, 0.6], {"iou": 1, "count": 1, "duplicates": 1}),  # half of it in the region
+        (ALONE, [0.5, 0.5, 0.549, 0.6], {"iou": 2 / 3, "count": 1 / 2, "duplicates": 1}),
+        (HALF, None, {"iou": 2 / 3, "count": 1 / 2, "duplicates": 1 / 2}),  # an IoU of .5 with an object that is found
+        (LESS, None, {"iou": 2 / 3, "count": 1 / 2, "duplicates": 1}),
+        (HALF, [0, 0, 0.1, 0.4], {"iou": 1, "count": 1, "duplicates": 1}),  # a duplicate inside a region is none
+        (HALF, [0, 0, 0.099, 0.4], {"iou": 2 / 3, "count": 1 / 2, "duplicates": 1 / 2}),
+    ],
+)
+def test_second_box_at_the_borders_of_duplicates_and_crowd_regions(second, crowd, expected):
+    """Numbers of the grid, so that shares and IoU of a half are exact."""
+    truth = [{"desc": "cat", "bbox": WHOLE}, {"desc": "cat", "bbox": crowd or [0.9, 0.9, 1, 1], "iscrowd": True}]
+    (found,) = box_reward(
+        [text_of([("cat", WHOLE), ("cat", second)])], [truth], dict.fromkeys(expected, 1), format="obj", parts=True
+    )
+    assert found.parts == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("box", "f1"), [(HALF, 0.1), (LESS, 0.0)])
+def test_hit_at_the_border_of_the_first_threshold(box, f1):
+    assert reward([("cat", box)], [("cat", WHOLE)]) == pytest.approx(f1)
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [

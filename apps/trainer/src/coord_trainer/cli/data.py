@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from coord_codec import InputError
+from coord_codec.commands.options import with_fields
 from coord_data.cli import must_be_folder, prepare
+from coord_data.inspection.rules import InspectionRules
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile
 
@@ -19,6 +21,7 @@ app.command()(prepare)
 
 
 @app.command()
+@with_fields(InspectionRules, min_side=None)
 def inspect(
     words: Annotated[
         list[str] | None,
@@ -38,6 +41,7 @@ def inspect(
         typer.Option(metavar="N", min=0, help="Print every token of training sample N: supervised or not, loss terms."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
+    **options: Any,
 ) -> None:
     """Examine data before training: report faults of annotations and images, with evidence and remedy.
 
@@ -59,7 +63,7 @@ def inspect(
     for name, alone in source_configs(resolved):
         try:
             place = out / name if resolved.data.sources else out
-            inspect_data(alone, place, with_model=of_model, strict=strict, sample=sample)
+            inspect_data(alone, place, with_model=of_model, strict=strict, sample=sample, **options)
         except RunError as error:  # noqa: PERF203 - the other sources are inspected as well
             failed = error
     for source in resolved.data.sources:

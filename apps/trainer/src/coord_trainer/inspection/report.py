@@ -18,6 +18,7 @@ from coord_data.formats.registry import open_source
 from coord_data.inspection.examine import Examination, evidence_of, examination_of, spread_indices
 from coord_data.inspection.find_data import examine_named
 from coord_data.inspection.report import refuse, say_classes, say_findings, write_report
+from coord_data.inspection.rules import InspectionRules
 from coord_data.reading.image_set import ImageSet
 from coord_data.reading.rules import ReadingRules
 from coord_detect.console import say
@@ -30,16 +31,16 @@ from coord_trainer.inspection.shown import ModelView, ShownImage, with_model, wi
 _SCORED = 2000  # images at most from which the ceilings are computed
 
 
-def _rules(config: RunConfig, *, heldout: bool = False) -> ReadingRules:
+def _rules(config: RunConfig, *, heldout: bool = False, min_side: int = 0) -> InspectionRules:
     """Return how the training set of a configuration is read for its inspection, or the held-out set."""
     data = rules_of(config)
-    kept = {"format", "fields", "allow_outside", "read_as", "max_side_ratio"}
+    kept = {"format", "fields", "allow_outside", "read_as", "max_side_ratio", "max_objects"}
     images = data.heldout_images if heldout else data.images
-    return ReadingRules(images=images, **{name: getattr(data, name) for name in kept})
+    return InspectionRules(images=images, min_side=min_side, **{name: getattr(data, name) for name in kept})
 
 
 def inspect_data(
-    config: RunConfig, out: Path, *, with_model: bool, strict: bool, sample: int | None = None
+    config: RunConfig, out: Path, *, with_model: bool, strict: bool, sample: int | None = None, min_side: int = 0
 ) -> Examination:
     """Examine the data of a configuration, print the findings, and write them to the folder `out`.
 
@@ -50,12 +51,13 @@ def inspect_data(
             from epoch to epoch
         strict: fail for warnings as for errors
         sample: index of the training sample whose tokens are printed, and shown first on the page; None for none
+        min_side: images with a side of fewer pixels are left out, and counted
 
     Raises:
         InputError: the annotations cannot be read, or there is no such sample.
         RunError: a finding would spoil training.
     """
-    examination = _examined(config)
+    examination = _examined(config, min_side)
     say_classes(examination, config.data.classes, str(config.data.annotations))
     wanted = sample is not None or with_model or config.data.varies
     view = _model_view(config, wanted and bool(examination.shown), sample)
@@ -71,13 +73,13 @@ def inspect_data(
     return examination
 
 
-def _examined(config: RunConfig) -> Examination:
+def _examined(config: RunConfig, min_side: int) -> Examination:
     """Return the examination of the data of a configuration, compared with what is held out."""
-    data, rules = config.data, _rules(config)
+    data, rules = config.data, _rules(config, min_side=min_side)
     assert data.annotations is not None
     heldout = data.heldout_annotations
     held = None if heldout is None else evidence_of(heldout, _rules(config, heldout=True))
-    return examine_named(open_source(data.annotations, data.format, data.fields), rules, held, data.max_objects)
+    return examine_named(open_source(data.annotations, data.format, data.fields), rules, held)
 
 
 def _model_view(config: RunConfig, wanted: bool, sample: int | None) -> ModelView | None:
@@ -157,7 +159,7 @@ def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet 
     """
     evidence = _evidence(train, config)
     held = None if heldout is None else _evidence(heldout, config, heldout=True)
-    examination = examination_of(evidence, heldout=held, max_objects=config.data.max_objects)
+    examination = examination_of(evidence, InspectionRules(max_objects=config.data.max_objects), heldout=held)
     # A class that occurs once in a part may occur often in the whole file.
     findings = [f for f in examination.findings if train.part is None or f.code != "rare_classes"]
     if train.part is not None:
@@ -191,5 +193,5 @@ def explain_unusable(config: RunConfig) -> Iterator[None]:
                 data = single.data
                 if data.annotations is None:  # conversations, of which there are no findings
                     continue
-                say_findings(examination_of(data.annotations, _rules(single), max_objects=data.max_objects))
+                say_findings(examination_of(data.annotations, _rules(single)))
         raise

@@ -17,6 +17,8 @@ from coord_data.sources.raw import RawImage, Reading
 from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from coord_data.looking.image_file import ImageFolder
     from coord_data.looking.looks import Looks
     from coord_data.sources.object_rules import ObjectRules
@@ -56,6 +58,17 @@ class Evidence:
     folder: ImageFolder = field(repr=False)
     files: Looks = field(default_factory=_no_looks, repr=False)
     partners: Partners = field(default_factory=Partners, repr=False)
+
+    def of_images(self, mask_I: np.ndarray) -> Evidence:
+        """Return what was read of some images alone: those of `raw` that a mask [I] of booleans holds true."""
+        import numpy as np  # the names of the formats are known without it
+
+        left_out = {name for name, kept in zip(self.raw.files, mask_I.tolist(), strict=True) if not kept}
+        instances = [instance for instance in self.annotations.instances if instance.image not in left_out]
+        raw = replace(self.raw, table=self.raw.table.of_images(mask_I))
+        positions_n = np.flatnonzero(mask_I)
+        files = self.files.take(positions_n).numbered(np.arange(len(positions_n)))
+        return replace(self, annotations=self.annotations.select(instances), raw=raw, files=files)
 
 
 @dataclass(frozen=True)

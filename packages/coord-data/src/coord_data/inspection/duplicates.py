@@ -9,7 +9,8 @@ import numpy as np
 
 from coord_codec import Instance
 from coord_codec.counts import counted
-from coord_data.finding import Finding, Severity, by_share
+from coord_data.finding import Finding, by_share
+from coord_data.finding_codes import Severity
 from coord_data.looking.alike import (
     AlikePairs,
     Boxes,

@@ -21,6 +21,7 @@ from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
 from coord_data.inspection.numbers.one_pixel import beside_by_a_pixel
 from coord_data.inspection.numbers.without_pixels import findings_without_pixels
+from coord_data.inspection.rules import InspectionRules
 from coord_data.inspection.turned import examine_turned
 from coord_data.looking.alike import groups_of_alike
 from coord_data.looking.image_file import ImageFolder
@@ -37,8 +38,6 @@ Data = Path | Source | ImageSet | Evidence
 
 SHOWN = 12
 """Number of images on the page."""
-MAX_OBJECTS = 30
-"""Largest number of objects in a target text, as the trainer has it by default."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +112,16 @@ def examine(
     *,
     heldout: Data | HeldOut | None = None,
     training: Data | None = None,
-    max_objects: int = MAX_OBJECTS,
+    max_objects: int | None = None,
 ) -> list[Finding]:
     """Run every check on a data set, and return what is wrong with it, the most severe first.
 
     Args:
         data: annotations of any format, what `open_source` returned for them, or an image set
-        rules: how annotations are read; the defaults of `ReadingRules` if None
+        rules: how annotations are read, and what they are held against; the defaults of `InspectionRules` if None
         heldout: a held-out set, or its images alone, which is compared with the data
         training: a training set, which `data` is held out from; only without `heldout`
-        max_objects: largest number of objects in a target text
+        max_objects: largest number of objects in a target text, in place of that of the rules
 
     Raises:
         InputError: the annotations cannot be read at all, or contain no records.
@@ -138,8 +137,8 @@ def examine(
         [('duplicates', 'error', 1), ('no_evidence', 'note', 2)]
     """
     source = local_path(data) if isinstance(data, str) else data
-    found = examination_of(source, rules, heldout=heldout, training=training, max_objects=max_objects)
-    return list(found.findings)
+    given = InspectionRules.of(rules, max_objects=max_objects)
+    return list(examination_of(source, given, heldout=heldout, training=training).findings)
 
 
 def examination_of(
@@ -148,14 +147,16 @@ def examination_of(
     *,
     heldout: Data | HeldOut | None = None,
     training: Data | None = None,
-    max_objects: int = MAX_OBJECTS,
 ) -> Examination:
     """Run every check on a data set, and return the findings with what they were found in; see `examine`."""
-    evidence = evidence_of(data, rules)
+    rules = InspectionRules.of(rules)
+    evidence, small = _large_enough(evidence_of(data, rules), rules.min_side)
+    if small and not evidence.raw.files:
+        raise InputError(f"min_side: {evidence.named}: {small[0].message}, and none is left: choose a lower one")
     annotations, raw, root, files = evidence.annotations, evidence.raw, evidence.root, evidence.files
     if not raw.files and not annotations.problems:
         raise InputError(f"{evidence.named}: expected images and their objects, found none; check the file")
-    findings = [*records.unreadable_images(raw, files, evidence.named), *records.no_boxes(annotations, raw)]
+    findings = [*small, *records.unreadable_images(raw, files, evidence.named), *records.no_boxes(annotations, raw)]
     findings += [*records.deep_images(files), *records.splits_together(raw)]
     findings += records.crowds(annotations)
     findings += [*findings_without_pixels(evidence), *evidence.partners.findings]
@@ -176,7 +177,7 @@ def examination_of(
     findings += records.refused(annotations, explained or bool(size_findings), raw)
     same_images = duplicates.duplicate_images(raw.files, files, annotations.instances)
     findings += [*records.duplicate_boxes(raw), *same_images, *names.class_names(raw)]
-    findings += records.object_counts(raw, max_objects)
+    findings += records.object_counts(raw, rules.max_objects)
     findings += [] if any(finding.code == "one_off" for finding in findings) else records.one_off(raw)
     findings += [] if explained else records.contradicted(annotations, raw)
     own, leak_roots = (raw.files, files, root), None
@@ -189,11 +190,24 @@ def examination_of(
     return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root, leak_roots, told)
 
 
-def _images_of(data: Data | HeldOut, rules: ReadingRules | None) -> tuple[Sequence[str], Looks, Path]:
+def _large_enough(evidence: Evidence, min_side: int) -> tuple[Evidence, list[Finding]]:
+    """Return the evidence without images that have a side of fewer pixels, and the finding that counts them."""
+    sizes_I2 = np.where(evidence.files.sizes > 0, evidence.files.sizes, evidence.raw.stated_I2)
+    small_I = np.asarray((sizes_I2 < min_side).any(axis=1))  # of an unknown size none is
+    if not (count := int(small_I.sum())):
+        return evidence, []
+    boxes = int(small_I[evidence.raw.image_N].sum())
+    message = f"{counted(count, 'image')} with a side below {min_side} pixels, and {counted(boxes, 'box', 'boxes')}, "
+    told = f"the first: {evidence.raw.files[int(np.flatnonzero(small_I)[0])]}"
+    finding = Finding("small_images", "note", f"{message}are left out here", told, count, "min_side=0 examines them")
+    return evidence.of_images(~small_I), [finding]
+
+
+def _images_of(data: Data | HeldOut, rules: InspectionRules) -> tuple[Sequence[str], Looks, Path]:
     """Return paths, files and folder of the images of a set that is compared with another."""
     if isinstance(data, HeldOut):
         return data.names, ImageFolder(data.root).look_at_all(data.names), data.root
-    evidence = evidence_of(data, rules)
+    evidence, _ = _large_enough(evidence_of(data, rules), rules.min_side)
     return evidence.raw.files, evidence.files, evidence.root
 
 

@@ -10,7 +10,7 @@ from coord_codec import InputError
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.yolo import held_out
 from coord_data.inspection.examine import Examination, evidence_of, examination_of
-from coord_data.reading.rules import ReadingRules
+from coord_data.inspection.rules import InspectionRules
 from coord_data.sources.source import Source
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def other_split(annotations: Path) -> Path | None:
     return annotations.with_name(name) if name and annotations.with_name(name).is_file() else None
 
 
-def examine_named(source: Source, rules: ReadingRules, heldout: Evidence | None, max_objects: int) -> Examination:
+def examine_named(source: Source, rules: InspectionRules, heldout: Evidence | None) -> Examination:
     """Return the examination of annotations that a user named, compared with a held-out set.
 
     Without one they are compared with the other split beside them, or with the images that a YOLO data.yaml holds out.
@@ -57,12 +57,12 @@ def examine_named(source: Source, rules: ReadingRules, heldout: Evidence | None,
     other = other_split(source.named)
     if heldout is None and other is not None:
         compared = {"training" if other.name == TRAIN else "heldout": evidence_of(other, rules)}
-        return examination_of(source, rules, **compared, max_objects=max_objects)
+        return examination_of(source, rules, **compared)
     images = held_out(source, rules.images) if heldout is None and source.format == "yolo" else None
     for note in images.notes if images is not None else ():
         _LOG.info(f"note: {note}")
     heldout_images = images if images is not None and images.names else None
-    return examination_of(source, rules, heldout=heldout or heldout_images, max_objects=max_objects)
+    return examination_of(source, rules, heldout=heldout or heldout_images)
 
 
 def _states_folder(file: Path) -> bool:

@@ -13,7 +13,8 @@ from coord_codec import AnnotationSet
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_codec.counts import counted, counted_note
 from coord_codec.images import LEAST_SPAN
-from coord_data.finding import Finding, Severity, by_share
+from coord_data.finding import Finding, by_share
+from coord_data.finding_codes import Severity
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.inspection.numbers.laid_out import ranges
 from coord_data.looking.image_file import MISSING, where_it_is

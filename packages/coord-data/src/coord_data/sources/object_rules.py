@@ -50,7 +50,7 @@ class ObjectRules(BaseModel):
         "smaller than a bin is left out alone, or is an error",
     )
     allow_outside: bool = Field(
-        False, description="also open images outside the image folder, through links or paths with .."
+        False, description="also open images outside the image folder, by links or paths with .. in them"
     )
     classes: ClassNames | None = Field(
         None,

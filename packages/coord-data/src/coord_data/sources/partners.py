@@ -22,7 +22,8 @@ from pathlib import Path, PurePosixPath
 
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
-from coord_data.finding import Finding, Severity
+from coord_data.finding import Finding
+from coord_data.finding_codes import Severity
 from coord_data.looking.image_paths import image_files, split_of
 from coord_data.sources.raw import Reading
 

@@ -19,9 +19,7 @@ from coord_detect.detection.session import Answered, answer_sources, session_set
 from coord_detect.environment import set_environment
 from coord_detect.model.card import as_trained
 from coord_detect.model.checkpoints import locate_model
-from coord_detect.served.endpoint import checked_url
 from coord_detect.served.request import Request
-from coord_detect.served.served_model import open_served
 from coord_detect.settings.record import Settings
 
 RAY_EXTRA = "coord-detect[ray]"
@@ -76,6 +74,9 @@ def answer_request(request: Request, config: Settings) -> Answered:
     for note in sources.notes:
         say(f"  {note}")
     if request.endpoints:
+        from coord_detect.served.endpoint import checked_url
+        from coord_detect.served.served_model import open_served
+
         urls = tuple(dict.fromkeys(map(checked_url, request.endpoints)))
         if not request.served_name:
             raise InputError("--endpoint: name the model as the server calls it with --model")

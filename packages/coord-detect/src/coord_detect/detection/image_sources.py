@@ -16,7 +16,6 @@ from coord_codec.coco.shapes import in_place_of
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import read_json
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
-from coord_data.reading.read import read_source
 from coord_detect.answers.records import ImageSource
 from coord_eval import ImageError, image_facts
 
@@ -170,6 +169,8 @@ def _expand(word: str) -> tuple[list[Path], list[str], list[str]]:
 
 
 def _from_annotations(file: Path, images: Path | None, geometry: str, strict: bool) -> Sources:
+    from coord_data.reading.read import read_source  # with all formats, of which images alone need none
+
     if images is not None and not images.is_dir():
         raise InputError(f"--images: expected a folder of images, found nothing of that kind at {images}")
     # An image with a bad record is answered nevertheless.

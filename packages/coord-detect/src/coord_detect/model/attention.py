@@ -10,22 +10,32 @@ Elsewhere sdpa computes samples of one length at once, and of several lengths on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from inspect import signature
 from typing import Any, cast
 
 import torch
-from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 _BY_SAMPLE = "flash_by_sample"
 """Since it contains "flash", transformers passes bounds of images to a vision tower; it makes no mask for this name."""
 
-_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
-"""Grouped heads are to be announced since torch 2.12."""
+
+@cache
+def _of_torch() -> Callable[..., Any]:
+    """Return torch's kernel, whose import takes as long as an answer of a small model and is for a GPU alone."""
+    from torch.nn.attention.varlen import varlen_attn as kernel
+
+    grouped = "enable_gqa" in signature(kernel).parameters  # heads are announced since torch 2.12
+    return partial(kernel, enable_gqa=True) if grouped else kernel
+
+
+def varlen_attn(*rows: Any, **settings: Any) -> Any:
+    """Call torch's function of this name; heads may be grouped."""
+    return _of_torch()(*rows, **settings)
 
 
 def attend_by_sample(model: PreTrainedModel, tower_name: str = "model.visual", packed: bool = False) -> None:
@@ -89,7 +99,6 @@ def _attend(
             max_length_q,
             scale=settings.get("scaling"),
             window_size=(-1, 0) if is_causal else (-1, -1),
-            **_GROUPED,
         )
         return cast("torch.Tensor", attended_THD)[None], None  # alone, since no further output is asked for
     lengths = _lengths(cu_seq_lens_q)

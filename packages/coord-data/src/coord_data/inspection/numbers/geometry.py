@@ -10,7 +10,8 @@ from itertools import chain
 import numpy as np
 
 from coord_codec.counts import counted, fixed
-from coord_data.finding import Finding, Severity
+from coord_data.finding import Finding
+from coord_data.finding_codes import Severity
 from coord_data.inspection.numbers.background import Background, gain_beside
 from coord_data.inspection.numbers.differences import command, differences, reading_of, shifted
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
