@@ -230,7 +230,7 @@ def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarr
     share = len(faults_p) / len(both)
 
     def rank_of(value: np.ndarray) -> np.ndarray:
-        return np.interp(value, sorted_b, place_b)
+        return np.asarray(np.interp(value, sorted_b, place_b))
 
     rank_b = rank_of(np.minimum(both, _MOST_LOG_RATIO))
     knots = fit_knots(rank_b, np.arange(len(both)) >= len(known_s), share, 1.0)
