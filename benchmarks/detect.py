@@ -4,7 +4,7 @@
 
 - `--help` of `coord-detect predict` beside Python alone; a call with 100 images to a server that answers at once.
 - Start to first box of `coord-detect predict` beside a script of AutoModel, AutoProcessor and `generate`.
-- 64 images after opening: `Detector.predict` and `generate` in batches of 8, whose answers must be equal.
+- 64 images after opening: `Detector.predict` and `generate` in batches of 8, with one thread and as torch has them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -76,11 +77,25 @@ def in_turn(rounds: int, ways: dict[str, Callable[[], tuple[float, float]]]) -> 
         )
 
 
-def in_process(work: Callable[[], Any]) -> tuple[float, float]:
-    """Return processor and wall time of a call in seconds."""
+def answer_once(model: str, paths: list[Path], way: str) -> None:
+    """Answer the images one way, after a first batch, and print processor time, wall time and answers as JSON."""
+    from PIL import Image
+
+    images = [Image.open(path).convert("RGB") for path in paths]
+    if way == "generate":
+        answers = bare(model)[2]
+    else:
+        from coord_detect import Detector
+
+        detector = Detector(model)
+
+        def answers(images: list[Any]) -> list[str]:
+            return [found.text for found in detector.predict(images, progress=False)]
+
+    answers(images[:BATCH])
     cpu, wall = time.process_time(), time.perf_counter()
-    work()
-    return time.process_time() - cpu, time.perf_counter() - wall
+    texts = [text for start in range(0, IMAGES, BATCH) for text in answers(images[start : start + BATCH])]
+    print(json.dumps([time.process_time() - cpu, time.perf_counter() - wall, texts]))
 
 
 def main() -> None:
@@ -89,17 +104,16 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the run of a trained model, with held-out images")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=["help", "client", "start", "images"])
+    parser.add_argument("--way", choices=["generate", "detector"], help="answer the images this way alone")
     options = parser.parse_args()
-    import torch
     from fakes import TEXT, chat_reply, served
-    from PIL import Image
 
-    from coord_detect import Detector
     from coord_detect.model.checkpoints import locate_model
 
-    torch.set_num_threads(1)
     model = str(locate_model(options.run))
     paths = sorted((options.run / "data").glob("**/heldout/**/*.png"))[:CALLS]
+    if options.way:
+        return answer_once(model, paths[:IMAGES], options.way)
     scratch = tempfile.mkdtemp()
     calls = iter(range(10**6))
 
@@ -124,25 +138,21 @@ def main() -> None:
         script = [sys.executable, "-c", code, model, str(paths[0])]
         in_turn(options.rounds, {"bare script": lambda: spent(script), "predict": predict(model, paths[0])})
     if "images" in options.only:
-        images = [Image.open(path).convert("RGB") for path in paths[:IMAGES]]
-        _, _, answers = bare(model)
-        detector, told = Detector(model), {}
+        for threads in (1, 0):
+            print(f"{IMAGES} images after opening, {threads or 'as many as torch takes'} threads")
+            texts: dict[str, Any] = {}
 
-        def by_generate() -> None:
-            told["generate"] = [text for n in range(0, IMAGES, BATCH) for text in answers(images[n : n + BATCH])]
+            def alone(way: str, threads: int = threads, texts: dict[str, Any] = texts) -> tuple[float, float]:
+                words = [sys.executable, __file__, str(options.run), "--way", way]
+                limit = {"OMP_NUM_THREADS": "1"} if threads else {}
+                kept = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+                done = subprocess.run(words, check=True, capture_output=True, text=True, env=kept | limit)
+                cpu, wall, texts[way] = json.loads(done.stdout.splitlines()[-1])
+                return cpu, wall
 
-        def by_detector() -> None:
-            told["detector"] = [found.text for found in detector.predict(images, progress=False)]
-
-        in_turn(
-            options.rounds,
-            {
-                f"{IMAGES} images, generate": lambda: in_process(by_generate),
-                "Detector": lambda: in_process(by_detector),
-            },
-        )
-        same = sum(a == b for a, b in zip(told["generate"], told["detector"], strict=True))
-        print(f"{same} of {IMAGES} answers are equal")
+            in_turn(options.rounds, {"generate": partial(alone, "generate"), "detector": partial(alone, "detector")})
+            same = sum(a == b for a, b in zip(texts["generate"], texts["detector"], strict=True))
+            print(f"{same} of {IMAGES} answers are equal")
 
 
 if __name__ == "__main__":

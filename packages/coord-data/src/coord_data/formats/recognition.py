@@ -110,8 +110,8 @@ def _refuse_several(source: Source, further: Mapping[str, str]) -> None:
 
 
 def _single_files(source: Source) -> Iterator[tuple[Path, str]]:
-    """Yield the files in a folder that hold a whole data set each, with their formats."""
-    for path in source.glob(*_FILES):
+    """Yield the files in a folder, or in its `annotations`, that hold a whole data set each, with their formats."""
+    for path in source.glob(*_FILES, "annotations/*.json"):
         file = source.file(path)
         if isinstance(file.first_image, Mapping) and file.first_image.keys() >= _COCO_KEYS:
             yield path, "coco"

@@ -34,7 +34,8 @@ _LEAST_GAIN, _ERRORS = 0.01, 1.5
 """A fusion is chosen if its gain, less so many standard errors of it, is above this.
 
 Where the true gain is about 0, of ten other halves of the images one or two gained less than -.003 by what gained more
-than two standard errors here, without the least gain: what is drawn for the choice is lacking on the other side.
+than two standard errors here, without the least gain: what is drawn for the choice is lacking on the other side. Where
+another set may be as good, to keep the best one is no surer than a fusion that gains more than a standard error.
 """
 
 
@@ -65,6 +66,11 @@ class FusionTrial:
     weights: tuple[float, ...]
     calibrated: bool
 
+    @property
+    def may_be_as_good(self) -> bool:
+        """Whether it is not surely worse than the best set alone."""
+        return self.gain + _ERRORS * self.standard_error > 0
+
 
 @dataclass(frozen=True)
 class FusionChoice:
@@ -72,8 +78,8 @@ class FusionChoice:
 
     Attributes:
         trials: each way that was tried, the best AP first
-        chosen: the fusion with the highest gain of those that surely gain .01 (less 1.5 standard errors); without one,
-            the best set alone
+        chosen: the fusion with the highest gain of those that surely gain .01 (less 1.5 standard errors), or, where it
+            is not sure which set is the best, that gain more than a standard error; without one, the best set alone
         calibrations: the map of each set, fitted to all annotated images; empty where the chosen one needs none
         images: number of annotated images
         notes: why calibrated scores were not tried, where they were not
@@ -94,9 +100,12 @@ class FusionChoice:
             yield f"  {trial.ap:.4f}  {'' if trial.alone and not trial.gain else bounds}  {trial.name}{mark}"
         if self.chosen.alone:
             yield (
-                f"no fusion surely gains {_LEAST_GAIN:g} (its gain less {_ERRORS:g} standard errors), so the best file "
-                "is kept as it is"
+                f"no fusion surely gains {_LEAST_GAIN:g} (its gain less {_ERRORS:g} standard errors; more than one "
+                "where it is not sure which file is the best), so the best file is kept as it is"
             )
+            others = [row for row in self.trials if row.alone and row is not self.chosen]
+            if near := [row.name for row in others if row.may_be_as_good]:
+                yield f"{', '.join(near)} may be as good: annotate more images to know"
 
 
 def choose_fusion(
@@ -168,8 +177,14 @@ def choose_fusion(
             name = f"fused, {'calibrated, ' * is_calibrated}weights {listed}"
             trials.append(trial(name, by_category(fused), None, own, is_calibrated))
     trials.sort(key=lambda row: -row.ap)
-    kept = next(row for row in trials if row.alone == best)
-    fusions = (row for row in trials if row.alone is None)
-    chosen = next((row for row in fusions if row.gain - _ERRORS * row.standard_error > _LEAST_GAIN), kept)
+    chosen = sure_trial(trials, next(row for row in trials if row.alone == best))
     used = calibrations if chosen.calibrated else {}
     return FusionChoice(tuple(trials), chosen, used, images, tuple(notes))
+
+
+def sure_trial(trials: Sequence[FusionTrial], kept: FusionTrial) -> FusionTrial:
+    """Return the first fusion of some trials that is chosen in place of the best set alone, else this."""
+    is_best_sure = not any(row.may_be_as_good for row in trials if row.alone and row is not kept)
+    errors, least = (_ERRORS, _LEAST_GAIN) if is_best_sure else (1.0, 0.0)
+    fusions = (row for row in trials if row.alone is None)
+    return next((row for row in fusions if row.gain - errors * row.standard_error > least), kept)

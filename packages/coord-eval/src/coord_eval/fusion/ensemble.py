@@ -140,6 +140,13 @@ def fuse_predictions(
         if name in calibrations:
             runs[n], note = calibrations[name].applied(runs[n], sources[name], {})
             notes.append(f"{name}: {note}")
+    for (name, source), run in zip(files.items(), runs, strict=True):
+        if rule.method == "wbf" and alone is None and run.scores_D.min(initial=0) < 0:
+            raise InputError(
+                f"fuse: {name}: expected scores of at least 0, since wbf weighs boxes by them, found some from "
+                f"{run.scores_D.min():.4g} on; calibrate it ({_calibrating(name, source)}) and add "
+                f"--calibration {name}={_map_of(name)}, or use --method nms"
+            )
     if len(runs) > 1 and not calibrations and weights is None and alone is None:
         notes.append(_unknown_gain(dict(zip(sets, runs, strict=True)), files))
     spelling: dict[str, str] = {}
@@ -181,18 +188,23 @@ def _unknown_gain(runs: Mapping[str, Detections], files: Mapping[str, Prediction
             for name, own in scores.items()
         )
         unlike = f"the scores hardly mean the same ({listed}); "
-    maps = {name: f"{Path(name).stem}-calibration.json" for name in files}
-    commands = "; ".join(
-        f"coord-eval calibrate --ground-truth G --predictions {source if isinstance(source, str | Path) else name} "
-        f"--out {maps[name]}"
-        for name, source in files.items()
-    )
-    options = " ".join(f"--calibration {name}={file}" for name, file in maps.items())
+    commands = "; ".join(_calibrating(name, source) for name, source in files.items())
+    options = " ".join(f"--calibration {name}={_map_of(name)}" for name in files)
     return (
         f"{unlike}fusing may give less than the better file alone, which cannot be known without annotations: with "
         f"some annotated images G, --ground-truth G chooses what is best there; or calibrate each ({commands}) and add "
         f"{options}"
     )
+
+
+def _calibrating(name: str, source: PredictionSource) -> str:
+    """Return the command that calibrates a file on annotated images G."""
+    file = source if isinstance(source, str | Path) else name
+    return f"coord-eval calibrate --ground-truth G --predictions {file} --out {_map_of(name)}"
+
+
+def _map_of(name: str) -> str:
+    return f"{Path(name).stem}-calibration.json"
 
 
 def _ks_distance(a: np.ndarray, b: np.ndarray) -> float:
