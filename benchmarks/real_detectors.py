@@ -17,14 +17,16 @@ val2017 at commit 6d6f7a059ea63efffdbe48aca2d52c04d4c510e9 of the repository nam
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 from PIL import Image
 
@@ -64,6 +66,9 @@ OTHER_NAMES = {
     "tv": "tvmonitor",
 }
 """What some models call COCO's classes."""
+
+LABEL_REVIEW = Path(__file__).parents[1] / "packages" / "coord-eval" / "benchmarks" / "label_review.py"
+"""Plants faults and measures; there beside simulated detectors."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -172,6 +177,117 @@ def answer(photos: Path) -> None:
             (photos / "answers" / f"{detector}.json").write_text(json.dumps(results))
             told = f", other labels left out: {', '.join(unknown)}" if unknown else ""
             print(f"{detector}: {len(results)} answers{told}", file=sys.stderr)
+
+
+@app.command()
+def review(
+    photos: Path,
+    cleanlab: Annotated[Path | None, typer.Option(help="folder with cleanlab, for ObjectLab")] = None,
+    seeds: Annotated[int, typer.Option(help="number of plants")] = 3,
+    rate: Annotated[float, typer.Option(help="share of labels that become faults")] = 0.1,
+) -> None:
+    """Plant faults into the labels of a folder, and measure which of them are found by the answers of each detector."""
+    own = runpy.run_path(str(LABEL_REVIEW), run_name="label_review")
+    sys.modules["label_review"] = own_module = type(sys)("label_review")
+    own_module.__dict__.update(own)
+    if cleanlab is not None:
+        sys.path.append(str(cleanlab))
+    keys = (*own["KINDS"], "images", "precision")
+    print(f"{'':32}{' '.join(f'{key[:9]:>9}' for key in keys)}")
+    for answered in load(photos):
+        scene, results = _scene(own, answered)
+        found: dict[str, list[dict[str, float]]] = {}
+        judged = []
+        for seed in range(seeds):
+            spoilt = own["plant"](np.random.default_rng([seed, 7]), scene, rate)
+            case = own["Case"](scene, spoilt, None, results)
+            rankings = {"review": own["judged"](case)[0], "plain IoU rule": own["by_iou"](case)}
+            if cleanlab is not None:
+                rankings["ObjectLab"] = own["by_objectlab"](case)
+            judged.append((case, rankings["review"]))
+            for method, ranking in rankings.items():
+                found.setdefault(method, []).append(own["measures"](case, ranking))
+        for method, rows in found.items():
+            values = (np.nanmean([row[key] for row in rows]) for key in keys)
+            print(f"{answered.name + ', ' + method:32}{' '.join(f'{value:9.3f}' for value in values)}", flush=True)
+        bins, error = own["reliability"](judged, 10)
+        print("  mean probability/share of faults (number):", *(f"{p:.2f}/{q:.2f} ({n})" for p, q, n in bins))
+        expected = np.mean([ranking.label_N.sum() for _, ranking in judged])
+        faulty = np.mean([sum(kind != "" for kind in case.spoilt.kind_N) for case, _ in judged])
+        print(f"  calibration error {error:.3f}; {expected:.0f} labels expected to be wrong, {faulty:.0f} are")
+        shaped: dict[str, list[list[float]]] = {}
+        for seed in range(seeds):
+            case = own["Case"](scene, _shaped(own, np.random.default_rng([seed, 9]), scene, rate), None, results)
+            rankings = {"review": own["judged"](case)[0], "plain IoU rule": own["by_iou"](case)}
+            if cleanlab is not None:
+                rankings["ObjectLab"] = own["by_objectlab"](case)
+            for method, ranking in rankings.items():
+                shaped.setdefault(method, []).append(_of_shapes(own, case, ranking.label_N))
+        for method, values in shaped.items():
+            told = ", ".join(f"{kind} {v:.3f}" for kind, v in zip(SHAPES, np.mean(values, axis=0), strict=True))
+            print(f"  boxes, {method}: {told}")
+        clean = own["Case"](scene, own["plant"](np.random.default_rng(0), scene, 0.0), None, results)
+        quiet = own["judged"](clean)[0].label_N
+        accused = int((quiet >= 0.5).sum())
+        print(f"  nothing planted: of {len(quiet)} labels {quiet.sum():.0f} expected to be wrong, {accused} accused")
+
+
+SHAPES = ("half", "union", "twice", "mirrored", "duplicate")
+"""Boxes that annotators draw wrongly: half of an object, around two, twice as large, on the other side, or again."""
+
+
+def _shaped(own: dict[str, Any], draw: np.random.Generator, scene: Any, rate: float) -> Any:
+    """Return labels of which a share is one of `SHAPES`, each equally often."""
+    chosen = draw.permutation(len(scene.image_N))[: round(rate * len(scene.image_N))]
+    kinds = dict(zip(chosen.tolist(), SHAPES * len(chosen), strict=False))
+    rows = []
+    for n, (image, name, box) in enumerate(zip(scene.image_N, scene.name_N, scene.box_N4, strict=True)):
+        kind, size, changed = kinds.get(n, ""), scene.size_I2[image], box.copy()
+        others = np.flatnonzero((scene.image_N == image) & (np.arange(len(scene.image_N)) != n))
+        if kind == "union" and not len(others):
+            kind = ""
+        match kind:
+            case "half":
+                axis, end = draw.integers(0, 2, 2)
+                changed[2 + axis] /= 2
+                changed[axis] += end * changed[2 + axis]
+            case "union":
+                centres_N2 = scene.box_N4[others, :2] + scene.box_N4[others, 2:] / 2
+                nearest = others[np.abs(centres_N2 - box[:2] - box[2:] / 2).sum(axis=1).argmin()]
+                x, y, w, h = scene.box_N4[nearest]
+                changed[:2] = np.minimum(box[:2], (x, y))
+                changed[2:] = np.maximum(box[:2] + box[2:], (x + w, y + h)) - changed[:2]
+            case "twice":
+                changed[2:] *= np.sqrt(2)
+                changed[:2] -= (changed[2:] - box[2:]) / 2
+            case "mirrored":
+                changed[0] = size[0] - box[0] - box[2]
+            case "duplicate":
+                rows.append((image, name, box, "", n))
+                changed += draw.normal(0, 0.05, 4) * np.tile(box[2:], 2)
+        rows.append((image, name, own["clipped"](changed, size), kind, n))
+    image, name, boxes, kind, source = zip(*rows, strict=True)
+    labels = own["Scene"](scene.size_I2, scene.names, np.array(image), np.array(name), np.array(boxes))
+    return own["Spoilt"](labels, list(kind), list(source), [])
+
+
+def _of_shapes(own: dict[str, Any], case: Any, label_N: np.ndarray) -> list[float]:
+    """Return AUROC of each of `SHAPES` against right labels; of two labels of one object either may be named."""
+    kind_N, source_N = np.array(case.spoilt.kind_N), np.array(case.spoilt.source_N)
+    twins = np.unique(source_N[kind_N == "duplicate"])
+    right_N = (kind_N == "") & ~np.isin(source_N, twins)
+    wrong = {kind: label_N[kind_N == kind] for kind in SHAPES}
+    wrong["duplicate"] = np.array([label_N[source_N == source].max() for source in twins])
+    return [own["auroc"](wrong[kind], label_N[right_N]) for kind in SHAPES]
+
+
+def _scene(own: dict[str, Any], answered: Answered) -> tuple[Any, list[dict[str, Any]]]:
+    """Return labels and answers with the numbers of images and names by which the other benchmark plants."""
+    with tempfile.TemporaryDirectory() as folder:
+        truth, results = Path(folder) / "truth.json", Path(folder) / "results.json"
+        truth.write_text(json.dumps(answered.truth))
+        results.write_text(json.dumps(answered.results))
+        return own["of_coco"](truth), own["results_of"](results, truth)
 
 
 @app.command()

@@ -126,3 +126,9 @@ def test_word_that_is_no_reading_is_refused(words, told):
 
 def test_units_of_the_table_are_those_of_the_tests():
     assert set(PER_IMAGE) < set(UNITS)
+
+
+def test_box_up_to_the_border_stays_inside_where_it_is_enlarged_and_one_beyond_it_does_not():
+    boxes = np.array([[0.0, 0.2, 0.4, 1.0], [-0.1, 0.2, 0.3, 1.1]])
+    found = Change("enlarged", 0.8).undone(boxes, SIZE)
+    assert found == pytest.approx(np.array([[0, 0.1, 0.45, 1], [-0.15, 0.0875, 0.35, 1.2125]]))

@@ -188,7 +188,8 @@ def plant(draw: np.random.Generator, scene: Scene, rate: float) -> Spoilt:
     """Return labels of which a share has a fault, each kind equally often."""
     total = len(scene.image_N)
     chosen = draw.choice(total, round(rate * total), replace=False)
-    fault = dict(zip(chosen.tolist(), (tuple(KINDS)[k % len(KINDS)] for k in range(len(chosen))), strict=True))
+    kinds = [kind for kind in KINDS if scene.names > 1 or kind not in ("renamed", "mixed")]
+    fault = dict(zip(chosen.tolist(), (kinds[k % len(kinds)] for k in range(len(chosen))), strict=True))
     rows: list[tuple[int, int, np.ndarray, str, int]] = []
     removed = []
     for n, (image, name, box) in enumerate(

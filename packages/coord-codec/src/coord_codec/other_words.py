@@ -34,12 +34,12 @@ ARGUMENTS = (
     Row(
         "source input img imgs image",
         "the images as the first argument",
-        ("the images behind the model, without a word",),
+        ("the images as an argument, without a word before them",),
     ),
     Row(
         "weights checkpoint ckpt pretrain_weights",
         "the path as the first argument",
-        ("the model's path, without a word",),
+        ("the model's path, without a word before it",),
     ),
     Row("model_name served_model_name", "name=", ("--model",)),
     Row("endpoint url base_url", "the URL as the first argument", ("--endpoint",)),
@@ -54,7 +54,7 @@ ARGUMENTS = (
     Row(
         "batch batch_size bs per_device_batch_size",
         "batch=",
-        ("--batch", "training.per_device_train_batch_size=N", "evaluation.batch_size=N"),
+        ("--batch-size", "training.per_device_train_batch_size=N", "evaluation.batch_size=N"),
     ),
     Row(
         "imgsz img_size image_size imgs_size resolution",
@@ -71,7 +71,7 @@ ARGUMENTS = (
     Row(
         "data dataset dataset_dir",
         'data={"annotations": FILE, "images": FOLDER}',
-        ("data.annotations=FILE", "the data's path, without a word"),
+        ("data.annotations=FILE", "the data's path, without a word before it"),
     ),
     Row("annotations gt ground_truth", 'data={"annotations": FILE}', ("--ground-truth", "data.annotations=FILE")),
     Row("dt pred preds predictions", "the predictions as the second argument", ("--predictions",)),
@@ -88,7 +88,7 @@ ARGUMENTS = (
 """Arguments, options and settings."""
 
 _COMMANDS = (
-    ("val valid evaluate eval test", ("evaluate", "score", "inspect")),
+    ("val valid evaluate eval test", ("evaluate", "score", "inspect", "`coord-eval score` on predictions.jsonl")),
     ("validate check lint verify", ("inspect", "score", "evaluate")),
     ("stats statistics summary info", ("inspect", "score", "doctor")),
     ("convert import transform", ("prepare", "`coord-data prepare` for annotations")),

@@ -29,6 +29,13 @@ RECORDS = [
 ]
 
 
+def test_image_without_objects_is_exported_and_one_without_an_answer_is_not(tmp_path):
+    """Else nobody would see that the model found nothing there."""
+    empty = {"image_id": "z.png", "image": "z.png", "width": 9, "height": 9, "objects": []}
+    document = json.loads(write_export("coco", [*RECORDS, empty], tmp_path).read_text())
+    assert [image["file_name"] for image in document["images"]] == ["a/x.png", "z.png"]
+
+
 @pytest.fixture(params=sorted(EXPORTS))
 def written(request, tmp_path):
     return request.param, write_export(request.param, RECORDS, tmp_path)

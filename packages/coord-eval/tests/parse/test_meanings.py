@@ -231,6 +231,20 @@ def test_confidence_is_read_in_every_spelling(key, value):
         assert item.desc == "ship"
 
 
+@pytest.mark.parametrize(
+    ("value", "score"), [("0", 0), ("1", 1), ("100", 1), ('"100%"', 1), ("101", None), ('"101%"', None), ("-0.1", None)]
+)
+def test_confidence_lies_between_0_and_1_with_both(value, score):
+    (item,) = parse_answer(f'[{{"label": "ship", "bbox_2d": [400, 450, 600, 550], "score": {value}}}]', scale=1000)
+    assert item.score == score
+
+
+@pytest.mark.parametrize(("text", "found"), [("a b c d", []), ("a b c d e", ["a b c d e"])])
+def test_text_of_up_to_four_words_beside_numbers_of_an_unknown_key_may_be_the_label_of_another_thing(text, found):
+    answer = parse_answer(f'{{"a": "{text}", "b": [10, 20, 300, 400]}}', scale=1000)
+    assert [item.desc for item in answer] == found and len(answer.dropped) == 1 - len(found)
+
+
 @pytest.mark.parametrize("value", ["0,95", "95%", "95 %", ".95", "95", "[0.95]"])
 def test_confidence_in_lines_is_never_cut_short(value):
     texts = [f"label: ship\nbbox: [1, 2, 30, 40]\nconfidence: {value}", f"ship [1, 2, 30, 40] conf={value}"]

@@ -44,14 +44,15 @@ def answers(truth, seed=1, missed=0.03):
     return results
 
 
-def spoil(truth, every=20):
+def spoil(truth, every=20, seed=2):
     """Plant a fault in every so many labels, kinds in turn; return labels, {annotation id: kind} and removed rows."""
+    rng = np.random.default_rng(seed)
     spoilt, planted, removed = copy.deepcopy(truth), {}, []
     kinds = ("renamed", "moved", "missing", "spurious", "duplicate", "mixed")
     rows = []
     for place, row in enumerate(spoilt["annotations"]):
         kind = kinds[(place // every) % 6] if place % every == 7 else None
-        x, y, w, h = row["bbox"]
+        box = np.array(row["bbox"])
         if kind == "missing":
             removed.append(row)
             continue
@@ -59,10 +60,17 @@ def spoil(truth, every=20):
         if kind in ("renamed", "mixed"):
             row["category_id"] = row["category_id"] % 3 + 1
         if kind in ("moved", "mixed"):
-            row["bbox"] = [x + 0.35 * w, y, w, h]
-        extra = {"spurious": [572.0, 372.0, 25.0, 25.0], "duplicate": [x + 0.04 * w, y - 0.03 * h, w, 1.05 * h]}
-        if kind in extra:
-            rows.append(row | {"id": 10_000 + place, "bbox": extra[kind]})
+            axis = rng.integers(2)
+            box[axis] += rng.choice([-1, 1]) * rng.uniform(0.3, 0.4) * box[2 + axis]
+            row["bbox"] = box.tolist()
+        if kind == "spurious":
+            side = rng.uniform(40, 90, 2)
+            rows.append(
+                row | {"id": 10_000 + place, "bbox": [*(rng.random(2) * ([600, 400] - side)).tolist(), *side.tolist()]}
+            )
+        if kind == "duplicate":
+            corner = box[:2] + rng.choice([-0.05, 0.05], 2) * box[2:]
+            rows.append(row | {"id": 10_000 + place, "bbox": [*corner.tolist(), *box[2:].tolist()]})
         if kind:
             planted[rows[-1]["id"]] = kind
     spoilt["annotations"] = rows

@@ -87,7 +87,10 @@ def test_review_by_answers_alone_says_how_much_of_its_figure_are_objects_that_th
 
 @pytest.mark.parametrize("wrong", [0, 30])
 def test_as_many_labels_are_expected_to_be_wrong_as_are_however_poor_the_detector(clean, spoilt, said, wrong):
-    """It misses 15 % of the objects and names 10 % wrongly; constants of other models expect 29 and 52."""
+    """It misses 15 % of the objects and names 10 % wrongly; constants of other models expect 29 and 52.
+
+    The least share of faults that explains the labels is estimated: of few it may be half of the true one.
+    """
     document, planted, _ = spoilt if wrong else (clean, {}, [])
     draw = np.random.default_rng(5)
     poor = [dict(row) for row in said if draw.random() > 0.12]
@@ -96,7 +99,7 @@ def test_as_many_labels_are_expected_to_be_wrong_as_are_however_poor_the_detecto
             row |= {"category_id": row["category_id"] % 3 + 1, "score": 0.7 * row["score"]}
     found = review(document, poor)
     assert len(planted) == wrong
-    assert sum(item.probability for item in found.judged) == pytest.approx(wrong, abs=10)
+    assert sum(item.probability for item in found.judged) == pytest.approx(wrong, abs=5 + wrong / 3)
 
 
 def test_model_that_does_not_know_the_labels_is_doubted(clean, said):
@@ -242,3 +245,53 @@ def test_labels_of_images_without_a_record_are_not_judged(clean):
     assert not any("counts as an empty answer" in note for note in found.notes)
     others = len(clean["annotations"]) - len(judged)
     assert any(f"{others} labels are not judged" in note.replace(",", "") for note in found.notes)
+
+
+def spoilt_photographs(truth, seed):
+    """Of the labels each tenth is renamed, moved, spurious or both of the first; return labels and which are wrong."""
+    draw = np.random.default_rng(seed)
+    names = sorted({row["category_id"] for row in truth["annotations"]})
+    size = {image["id"]: np.array([image["width"], image["height"]]) for image in truth["images"]}
+    rows, wrong = [], []
+    for n, given in enumerate(row for row in truth["annotations"] if not row.get("iscrowd")):
+        is_wrong = (n + seed) % 10 == 0
+        row, kind = dict(given, id=n), ("renamed", "moved", "spurious", "mixed")[n // 10 % 4] if is_wrong else None
+        x, y, w, h = row["bbox"]
+        if kind in ("renamed", "mixed"):
+            row["category_id"] = next(k for k in draw.permutation(names).tolist() if k != given["category_id"])
+        if kind in ("moved", "mixed"):
+            row["bbox"] = [x + 0.3 * w, y, w, h]
+        if kind == "spurious":
+            row["category_id"] = int(draw.choice(names))
+            row["bbox"] = [*(draw.random(2) * np.maximum(size[row["image_id"]] - (w, h), 0)).tolist(), w, h]
+        rows.append(row)
+        wrong.append(is_wrong)
+    return truth | {"annotations": rows}, np.array(wrong)
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+@pytest.mark.parametrize("detector", ["centernet", "nanodet"])
+def test_faults_among_answers_of_a_real_detector_are_found_better_than_by_overlap(real_detectors, detector):
+    """The rule is 1 - IoU with the best answer of the label's name; 184 labels, each tenth of them spoilt."""
+    truth, results = real_detectors(detector)
+    said = {}
+    for row in results:
+        said.setdefault((row["image_id"], row["category_id"]), []).append(corners(row))
+    found_by = {"review": [], "overlap": []}
+    for seed in (0, 3, 6):
+        document, is_wrong = spoilt_photographs(truth, seed)
+        found = review(document, results, least=0.0)
+        of_label = by_id(document, found)
+        values = {"review": [], "overlap": []}
+        for row in document["annotations"]:
+            there = said.get((row["image_id"], row["category_id"]), [])
+            values["overlap"].append(1 - max((iou(box, corners(row)) for box in there), default=0.0))
+            values["review"].append(of_label[row["id"]].probability)
+        for method, value in ((method, np.array(list_of)) for method, list_of in values.items()):
+            above = value[is_wrong][:, None] - value[~is_wrong]
+            first = np.argsort(-value, kind="stable")[: is_wrong.sum()]
+            found_by[method].append((((above > 0) + 0.5 * (above == 0)).mean(), is_wrong[first].mean()))
+        assert all(item.answer is not None for item in found.findings if item.kind == "moved")
+    (auroc, precision), (auroc_of_rule, precision_of_rule) = (np.mean(rows, axis=0) for rows in found_by.values())
+    assert auroc > auroc_of_rule and precision > precision_of_rule + 0.1, found_by

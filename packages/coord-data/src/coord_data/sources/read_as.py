@@ -58,8 +58,8 @@ class Copy:
         """Description of the copies for messages.
 
         Example:
-            >>> Copy("square", 640).words, Copy("square", 1.25).words
-            ('640 x 640 pixels', '1.25 times the fractions of the images')
+            >>> Copy("square", 10).words, Copy("square", 9.5).words
+            ('10 x 10 pixels', '9.5 times the fractions of the images')
         """
         if self.kind == "padded" and self.value == 1:
             return "a square with the image at its centre"

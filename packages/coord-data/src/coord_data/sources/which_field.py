@@ -97,6 +97,8 @@ def label_of(kinds: Mapping[str, str], fields: Mapping[str, str], where: str) ->
         'category_name'
         >>> label_of({"category_id": "number", "name": "name"}, {}, "a.parquet")
         'name'
+        >>> label_of({"category_id": "number", "caption": "name"}, {}, "a.parquet")
+        'category_id'
     """
     if wanted := chosen(list(kinds), "label", fields, where):
         return wanted

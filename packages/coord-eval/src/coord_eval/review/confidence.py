@@ -39,6 +39,7 @@ class Compared:
         rival_iou_N: IoU of each label with its rival, 0 without one
         beside_D: largest IoU of each answer with a label of another name
         crowd_D: largest share of an answer that lies in a crowd region of its name
+        pairs: all answers and labels that overlap, crowd regions excluded, whatever their names
         unmatched: share of the most confident quarter of the answers that no label supports
     """
 
@@ -50,6 +51,7 @@ class Compared:
     rival_iou_N: np.ndarray
     beside_D: np.ndarray
     crowd_D: np.ndarray
+    pairs: Pairs
     unmatched: float
 
 
@@ -60,8 +62,9 @@ def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Com
     in_crowd_P = truth.crowd_N[pairs.object_P]
     crowd_D = np.zeros(len(detections))
     np.maximum.at(crowd_D, pairs.det_P[in_crowd_P & same_P], pairs.iou_P[in_crowd_P & same_P])
-    keep = ~in_crowd_P & (pairs.iou_P >= LEAST_IOU)
-    pairs, same_P = pairs.take(keep), same_P[keep]
+    every, same_P = pairs.take(~in_crowd_P), same_P[~in_crowd_P]
+    near = np.flatnonzero(every.iou_P >= LEAST_IOU)
+    pairs, same_P = every.take(near), same_P[near]
     beside_D = np.zeros(len(detections))
     np.maximum.at(beside_D, pairs.det_P[~same_P], pairs.iou_P[~same_P])
     shape = (len(truth.image_N), len(detections))
@@ -97,6 +100,7 @@ def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Com
         rival_iou_N=_iou(rival_N, truth, detections),
         beside_D=beside_D,
         crowd_D=crowd_D,
+        pairs=every,
         unmatched=unmatched,
     )
 

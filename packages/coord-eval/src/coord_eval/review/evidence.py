@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,14 @@ class LabelEvidence:
     figures_NF: np.ndarray
     named_N: Mapping[str, np.ndarray]
     answers_d: np.ndarray
-    figures_dF: np.ndarray
     twin_N: np.ndarray
+    detections: Detections
+    compared: Compared
+
+    @cached_property
+    def figures_dF(self) -> np.ndarray:  # noqa: N802
+        """The figures of the answers `answers_d`, in the order of `ANSWER_FIGURES`."""
+        return _answer_figures(self.answers_d, self.detections, self.compared)
 
 
 def log_odds(probability: np.ndarray) -> np.ndarray:
@@ -136,8 +143,7 @@ def gather(
     }
     named = {name: np.where(is_there_N, value_N, np.nan) for name, (is_there_N, value_N) in for_readers.items()}
     answers_d = np.nonzero((compared.partner_D < 0) & (compared.crowd_D < SURE_IOU))[0]
-    figures_dF = _answer_figures(answers_d, detections, compared)
-    return LabelEvidence(figures_NF, named, answers_d, figures_dF, twin_N)
+    return LabelEvidence(figures_NF, named, answers_d, twin_N, detections, compared)
 
 
 def _answer_figures(answers_d: np.ndarray, detections: Detections, compared: Compared) -> np.ndarray:

@@ -14,7 +14,7 @@ Shapes: N labels, K kinds, F figures, d answers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,18 +74,21 @@ def probabilities(
     return Probabilities(kind_NK, missing_d, rates)
 
 
-def log_odds_without_likelihoods(figures_NF: np.ndarray) -> np.ndarray:
-    """Return log-odds [N] that labels are wrong, as far as answers alone tell, at the rates of the fit."""
-    return np.asarray(np.log(likelihood_ratios(figures_NF, WITHOUT) @ np.array(WITHOUT.rates)))
+def with_possible_kinds(found: Probabilities, possible_NK: np.ndarray) -> Probabilities:
+    """Return probabilities of the kinds of which something tells; those of the others go to them, else to `spurious`.
 
-
-def with_probability(found: Probabilities, wrong_N: np.ndarray, judged_N: np.ndarray) -> Probabilities:
-    """Return the probabilities with other ones that labels are wrong; the kinds keep their shares."""
-    before_N1 = np.maximum(found.kind_NK.sum(axis=1, keepdims=True), 1e-300)
-    kind_NK = found.kind_NK / before_N1 * wrong_N[:, None]
-    rate_K = kind_NK.sum(axis=0) / max(int(judged_N.sum()), 1)
-    rates = found.rates | dict(zip(LABEL_KINDS, rate_K.tolist(), strict=True))
-    return Probabilities(kind_NK, found.missing_d, rates)
+    Example:
+        >>> found = Probabilities(np.array([[0.1, 0.3, 0.0, 0.0, 0.0]] * 2), np.zeros(0), {})
+        >>> possible = np.array([[True, False, True, True, True], [False, False, False, False, False]])
+        >>> with_possible_kinds(found, possible).kind_NK.round(2).tolist()
+        [[0.4, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.4, 0.0, 0.0]]
+    """
+    total_N1 = found.kind_NK.sum(axis=1, keepdims=True)
+    left_NK = np.where(possible_NK, found.kind_NK, 0.0)
+    left_N1 = left_NK.sum(axis=1, keepdims=True)
+    none_NK = (np.array(LABEL_KINDS) == "spurious") * total_N1
+    kind_NK = np.where(left_N1 > 0, left_NK * (total_N1 / np.where(left_N1 > 0, left_N1, 1.0)), none_NK)
+    return replace(found, kind_NK=kind_NK)
 
 
 def _adapted(ratio_nK: np.ndarray, fitted_K: np.ndarray, with_likelihoods: bool) -> tuple[np.ndarray, np.ndarray]:

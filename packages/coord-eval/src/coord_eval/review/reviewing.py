@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from coord_codec.counts import counted
 from coord_codec.files import InputError
+from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import places_in_images
@@ -24,20 +25,16 @@ from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
-from coord_eval.review.findings import Box, Proposal, ReviewFinding
+from coord_eval.review.findings import Proposal, ReviewFinding
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
-from coord_eval.review.planted import LEAST_LABELS, calibrated_on_planted_faults
-from coord_eval.review.probability import (
-    LABEL_KINDS,
-    Probabilities,
-    log_odds_without_likelihoods,
-    probabilities,
-    with_probability,
-)
+from coord_eval.review.planted import LEAST_LABELS, judged_by_planted_faults
+from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities, with_possible_kinds
 from coord_eval.review.result import Review
 
 LEAST_AGREEMENT = 0.5
 """A model that finds a smaller share of the labels is doubted rather than the labels."""
+_SAME_BOX_IOU = 0.75
+"""IoU from which on an answer of another name says that the box is right."""
 LEAST_PROBABILITY = 0.05
 """Probability from which on a suspicion is a finding, unless the caller says otherwise."""
 
@@ -62,7 +59,7 @@ def review(
     the name and the coordinates of the label itself.
 
     Without likelihoods probabilities are those that faults planted into half of the labels tell about the other half,
-    from 200 labels on; a note says what they rest on.
+    from 150 labels on; a note says what they rest on.
 
     The model must not have learnt the labels that it judges: one that has repeats their faults. Without likelihoods,
     labels of images for which the predictions have no record are not judged; a results list does not tell these images
@@ -119,8 +116,9 @@ def review(
     compared = compare(truth, detections, calibration is not None)
     notes += _on_agreement((compared.partner_iou_N >= SURE_IOU)[~truth.crowd_N]) if len(detections) else []
     evidence = gather(truth, detections, compared, collected.spread_D4, surprise)
-    found, planted = _probabilities(truth, detections, evidence, records, collected.spread_D4, calibration is not None)
-    judgement = _Judgement(truth, collected.detections, compared, evidence, found)
+    found, answers_d, planted = _probabilities(truth, detections, compared, evidence, records)
+    found = with_possible_kinds(found, _possible_kinds(compared, evidence, records is not None))
+    judgement = _Judgement(truth, collected.detections, compared, evidence, found, answers_d)
     if records is None and len(detections):
         notes.append(judgement.by_answers_alone(planted))
     if crowds := int(truth.crowd_N.sum()):
@@ -152,28 +150,42 @@ def _of_asked_images(truth: GroundTruth, collected: Collected, notes: Sequence[s
 def _probabilities(
     truth: GroundTruth,
     detections: Detections,
+    compared: Compared,
     evidence: LabelEvidence,
     records: Sequence[LabelLikelihood] | None,
-    spread_D4: np.ndarray | None,
-    calibrated: bool,
-) -> tuple[Probabilities, int]:
-    """Return the probabilities of all faults, and the number of planted faults that they rest on."""
-    judged_N = ~truth.crowd_N
-    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
+) -> tuple[Probabilities, np.ndarray, int]:
+    """Return the probabilities, the answers that may show a missing label, and the number of planted faults.
+
+    Probabilities by likelihoods, and those of few labels, rest on no planted fault.
+    """
+    judged_N, answers_d = ~truth.crowd_N, evidence.answers_d
+    if records is None:
+        # An answer beside a label of its name that it hardly overlaps may be that of another object.
+        iou_D = np.where(compared.partner_D < 0, 0.0, np.append(compared.partner_iou_N, 0.0)[compared.partner_D])
+        unsupported_d = np.flatnonzero((iou_D < SURE_IOU) & (compared.crowd_D < SURE_IOU))
+        fitted = judged_by_planted_faults(truth, detections, compared, unsupported_d)
+        if fitted is not None:
+            return fitted[0], unsupported_d, fitted[1]
+    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[answers_d]]
     found = probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, records is not None, goes_on_d)
-    if records is not None or not len(detections):
-        return found, 0
+    return found, answers_d, 0
 
-    def log_odds_of(labels: GroundTruth) -> np.ndarray:
-        spoilt = gather(labels, detections, compare(labels, detections, calibrated), spread_D4, None)
-        return log_odds_without_likelihoods(spoilt.figures_NF)
 
-    own_N = log_odds_without_likelihoods(evidence.figures_NF)
-    fitted = calibrated_on_planted_faults(truth, own_N, log_odds_of)
-    if fitted is None:
-        return found, 0
-    wrong_N, planted = fitted
-    return with_probability(found, wrong_N, judged_N), planted
+def _possible_kinds(compared: Compared, evidence: LabelEvidence, with_likelihoods: bool) -> np.ndarray:
+    """Return which kinds [N, K] something tells of each label: an answer of its name or of another, or a twin.
+
+    An answer of another name with nearly the same box tells of the name alone. Likelihoods tell of another name without
+    an answer.
+    """
+    rival_N = (compared.rival_N >= 0) | with_likelihoods
+    possible = {
+        "renamed": rival_N,
+        "moved": compared.partner_N >= 0,
+        "spurious": np.ones(len(rival_N), bool),
+        "duplicate": evidence.twin_N >= 0,
+        "mixed": (rival_N & (compared.rival_iou_N < _SAME_BOX_IOU)) | with_likelihoods,
+    }
+    return np.stack([possible[kind] for kind in LABEL_KINDS], axis=1)
 
 
 def _on_answers(truth: GroundTruth, detections: Detections) -> list[str]:
@@ -209,11 +221,24 @@ class _Judgement:
     compared: Compared
     evidence: LabelEvidence
     found: Probabilities
+    answers_d: np.ndarray
 
     def __post_init__(self) -> None:
         self._wrong_N = self.found.kind_NK.sum(axis=1)
         self._kinds = [LABEL_KINDS[k] for k in self.found.kind_NK.argmax(axis=1).tolist()]
-        self._places = places_in_images(self.truth.image_N).tolist()
+        self._places, self._images = places_in_images(self.truth.image_N).tolist(), self.truth.image_N.tolist()
+        partner_N, rival_N = (self.compared.partner_N, self.compared.rival_N)
+        speaks = {"renamed": rival_N, "mixed": rival_N, "moved": partner_N}
+        none_N = np.full(len(partner_N), -1)
+        by_kind_KN = np.stack([speaks.get(kind, none_N) for kind in LABEL_KINDS])
+        self._answers = by_kind_KN[self.found.kind_NK.argmax(axis=1), np.arange(len(partner_N))].tolist()
+        self._boxes, self._said_boxes = (
+            list(map(tuple, LAYOUTS["xywh"](boxes).tolist()))
+            for boxes in (self.truth.boxes_N4, self.detections.boxes_D4)
+        )
+        self._ranks, self._scores = self.detections.rank_D.tolist(), self.detections.scores_D.tolist()
+        self._said, self._probability = self.detections.category_D.tolist(), self._wrong_N.tolist()
+        self._names = self.truth.category_N.tolist()
 
     def judged(self) -> list[ReviewFinding]:
         """Return every label in the order of the ground truth."""
@@ -225,9 +250,15 @@ class _Judgement:
         An answer that contradicts a label shows a missing one only where that is more probable.
         """
         wrong = np.nonzero((self._wrong_N >= least) & ~self.truth.crowd_N)[0].tolist()
-        findings = [replace(self._of_label(n), evidence=self._figures(n)) for n in wrong]
-        told = {self._answer(n): float(self._wrong_N[n]) for n in wrong}
-        for place, d in enumerate(self.evidence.answers_d.tolist()):
+        figures_N = {name: value_N.tolist() for name, value_N in self.evidence.named_N.items()}
+        figures_N |= {
+            f"p_{kind}": share_N.tolist() for kind, share_N in zip(LABEL_KINDS, self.found.kind_NK.T, strict=True)
+        }
+        findings = [
+            self._of_label(n, {name: v[n] for name, v in figures_N.items() if math.isfinite(v[n])}) for n in wrong
+        ]
+        told = {self._answers[n]: self._probability[n] for n in wrong}
+        for place, d in enumerate(self.answers_d.tolist()):
             if self.found.missing_d[place] >= max(least, told.get(d, 0.0)):
                 findings.append(self._of_answer(place, d))
         return sorted(findings, key=lambda item: -item.probability)
@@ -239,8 +270,7 @@ class _Judgement:
         labels = counted(int(unanswered_N.sum()), "label")
         rests_on = f"simulated models, since faults are planted only into {LEAST_LABELS} labels or more"
         if planted:
-            faults = counted(planted, "fault")
-            rests_on = f"{faults} planted into one half of these labels at a time, by which the other half is judged"
+            rests_on = f"{planted} faults planted into one half of these labels at a time, by which the other is judged"
         return (
             f"these labels are judged by answers alone: of the {expected:.1f} that are expected to be wrong "
             f"{of_unanswered:.1f} are among {labels} that no answer is near, and an object that the model misses "
@@ -248,37 +278,26 @@ class _Judgement:
             f"apps/trainer review MODEL ANNOTATIONS, computes them); the figure rests on {rests_on}"
         )
 
-    def _answer(self, n: int) -> int:
-        """Return the answer that speaks for the fault of a label: by its kind the rival, the partner or none."""
-        partner, rival = int(self.compared.partner_N[n]), int(self.compared.rival_N[n])
-        return {"renamed": rival, "mixed": rival, "moved": partner}.get(self._kinds[n], -1)
-
     def _finding(self, image: int, d: int, **fields: Any) -> ReviewFinding:
         """Return a finding with the rank of the answer that speaks for it, -1 for none, and what it proposes."""
         answer = proposal = None
         if d >= 0:
-            of = self.detections
-            label, box = of.table.labels[of.category_D[d]], _corners(of.boxes_D4[d])
-            answer, proposal = int(of.rank_D[d]), Proposal(label, box, float(of.scores_D[d]))
+            answer = self._ranks[d]
+            proposal = Proposal(self.detections.table.labels[self._said[d]], self._said_boxes[d], self._scores[d])
         image_id, name = self.truth.image_ids[image], self.truth.file_names[image]
         return ReviewFinding(image_id=image_id, image=name, answer=answer, proposal=proposal, **fields)
 
-    def _of_label(self, n: int) -> ReviewFinding:
+    def _of_label(self, n: int, figures: Mapping[str, float] | None = None) -> ReviewFinding:
         return self._finding(
-            int(self.truth.image_N[n]),
-            self._answer(n),
+            self._images[n],
+            self._answers[n],
             object=self._places[n],
             kind=self._kinds[n],
-            probability=float(self._wrong_N[n]),
-            label=self.truth.categories[self.truth.category_N[n]],
-            box_xyxy=_corners(self.truth.boxes_N4[n]),
+            probability=self._probability[n],
+            label=self.truth.categories[self._names[n]],
+            box_xyxy=self._boxes[n],
+            evidence=figures or {},
         )
-
-    def _figures(self, n: int) -> dict[str, float]:
-        figures = {name: float(values[n]) for name, values in self.evidence.named_N.items()}
-        known = {name: value for name, value in figures.items() if math.isfinite(value)}
-        shares = zip(LABEL_KINDS, self.found.kind_NK[n].tolist(), strict=True)
-        return known | {f"p_{kind}": share for kind, share in shares}
 
     def _of_answer(self, place: int, d: int) -> ReviewFinding:
         figures = {"confidence": float(self.compared.confidence_D[d]), "unmatched": self.compared.unmatched}
@@ -292,8 +311,3 @@ class _Judgement:
             box_xyxy=None,
             evidence=figures,
         )
-
-
-def _corners(box_4: np.ndarray) -> Box:
-    x, y, w, h = box_4.tolist()
-    return x, y, x + w, y + h

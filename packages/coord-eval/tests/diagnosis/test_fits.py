@@ -1,0 +1,43 @@
+"""How sure it is by images that boxes are those of the objects, at the borders."""
+
+import numpy as np
+import pytest
+
+from coord_eval.diagnosis.fits import ImageFits, is_sure
+
+
+def fits(own, other=0.0, images=8, spread=0.0):
+    """The fit of some images, of which every second one is better than the mean by so much."""
+    made = ImageFits.__new__(ImageFits)
+    made.own_I = own + spread * np.where(np.arange(images) % 2, 1, -1)
+    made.other_I = np.full(images, other)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"own": 0.4, "other": 0.4, "images": 4}, True),  # too few for chance: plausible or not
+        ({"own": 0.39, "images": 4}, False),
+        ({"own": 0.45, "other": 0.3}, True),  # half more than with other objects
+        ({"own": 0.44, "other": 0.3}, False),
+        ({"own": 0.45, "other": 0.3, "spread": 0.2}, False),  # by chance
+        ({"own": 0.75, "other": 0.75}, True),  # as of objects at one place in all images
+        ({"own": 0.74, "other": 0.74}, False),
+    ],
+)
+def test_boxes_are_of_objects_if_they_fit_them_better_than_chance(given, expected):
+    assert fits(**given).are_of_objects() == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "spread", "expected"),
+    [(0.5, 0.3, True), (0.48, 0.0, True), (0.48, 0.3, False), (0.46, 0.0, True), (0.45, 0.0, False)],
+)
+def test_fit_is_clearly_better_by_a_quarter_or_surely_by_15_per_cent(own, spread, expected):
+    assert fits(own, spread=spread).is_clearly_better(fits(0.4)) == expected
+
+
+@pytest.mark.parametrize(("images", "expected"), [(7, False), (8, True)])
+def test_nothing_is_sure_of_fewer_than_eight_images(images, expected):
+    assert is_sure(np.full(images, 0.1)) == expected
