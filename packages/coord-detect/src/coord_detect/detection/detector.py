@@ -7,6 +7,7 @@ from dataclasses import replace
 from glob import has_magic
 from itertools import islice
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, cast
 
 import numpy as np
@@ -161,7 +162,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
 
     def predict(
         self,
-        images: Images | None = None,
+        images: Images | EllipsisType = ...,
         *,
         min_score: float | None = None,
         precision: float | None = None,
@@ -196,7 +197,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             TypeError: if there is no such argument
         """
         refuse_arguments("predict()", guessed)
-        if images is None:
+        if images is ...:
             raise TypeError("predict() needs an image or several as its first argument")
         model = self.model
         if views is not None or labels is not None:
