@@ -9,7 +9,7 @@ from typing import Any
 from coord_codec import InputError
 from coord_detect.answers.answering_model import AnsweringModel, check_labels
 from coord_detect.console import say
-from coord_detect.model.card import as_trained, read_card, system_text
+from coord_detect.model.card import as_trained, installed_version, read_card, system_text
 from coord_detect.model.checkpoints import CARD_FILE, locate_model
 from coord_detect.model.prompt import prompt_settings, read_chat_template
 from coord_detect.served.answer_tokens import AnswerTokens
@@ -51,13 +51,13 @@ def open_served(
     folder = locate_model(model) if model is not None else None
     card = read_card(folder) if folder is not None else None
     resolved = config if folder is None else as_trained(config, folder)
+    sides = SentSides.of_folder(folder, resolved.data) if folder is not None else None
     if card is None:
         say(f"no {CARD_FILE} of the served model: prompt, markers and limits are the configuration's, unchecked")
     elif card.made_pixels:
-        say(
-            f"note: trained with {card.made_pixels}; a server does not tell what it resizes images with, and other "
-            "versions make slightly different pixels"
-        )
+        here = f"images are resized here, with pillow {installed_version('pillow')}"
+        resized = here if sides is not None else "a server does not tell what it resizes images with"
+        say(f"note: trained with {card.made_pixels}; {resized}, and other versions make slightly different pixels")
     template_settings = card.chat_template_kwargs if card is not None else {}
     template_settings = template_settings or (prompt_settings(read_chat_template(folder)) if folder is not None else {})
     data = resolved.data
@@ -79,7 +79,7 @@ def open_served(
         timeout,
         constraint=_constraint(grammar, resolved, folder),
         chat_template_kwargs=template_settings,
-        sides=SentSides.of_folder(folder, data) if folder is not None else None,
+        sides=sides,
         tokens=AnswerTokens(tokenizer),
         coordinates=resolved.custom.coord_tokens.enabled,
     )
