@@ -82,8 +82,8 @@ _ROWS: dict[Subject, str] = {
     """,
     "records": """
         duplicates ew objects are there several times
-        class_names ew names of classes are numbers or empty
-        similar_names ew names of classes differ by their spelling alone
+        class_names ew names of classes differ in case, spaces, punctuation or Unicode form alone
+        similar_names ew rare names of classes are a letter away from frequent ones
         class_numbers e class numbers have no name, or start elsewhere
         same_names w several categories have one name
         predictions w the boxes have scores, as predictions have

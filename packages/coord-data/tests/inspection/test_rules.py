@@ -123,3 +123,13 @@ def test_codes_in_the_source_are_those_of_the_table():
     text = "".join(file.read_text() for file in source.rglob("*.py") if file.name != "finding_codes.py")
     unused = [code for code, row in FINDING_CODES.items() if f'"{code}"' not in text and row.subject != "tokens"]
     assert [code for code in unused if code not in ("mirrored", "upside_down", "rotated")] == []
+
+
+def test_names_that_look_alike_are_told_by_their_code_points(tmp_path):
+    Image.effect_noise((64, 48), 40).convert("RGB").save(tmp_path / "a.png")
+    boxes = [{"desc": name, "bbox": [0.1, 0.2, 0.5, 0.6]} for name in ("caf\u00e9", "cafe\u0301")]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"image": "a.png", "objects": boxes}))
+    (told,) = [
+        finding for finding in coord_data.inspect(tmp_path / "a.jsonl").findings if finding.code == "class_names"
+    ]
+    assert "'caf\\xe9'" in told.evidence and "'cafe\\u0301'" in told.evidence

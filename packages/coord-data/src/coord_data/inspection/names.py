@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
@@ -26,10 +27,10 @@ def class_names(raw: RawBoxes) -> list[Finding]:
     findings = []
     if variants := [names for names in groups.values() if len(names) > 1]:
         rows = sum(counts[name] for names in variants for name in sorted(names, key=counts.__getitem__)[:-1])
-        listed = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in variants[:5])
+        listed = "; ".join(" and ".join(f"{_shown(n, names)} ({counts[n]})" for n in names) for names in variants[:5])
         message = f"{len(variants)} class{'es have' if len(variants) > 1 else ' has'} several names"
-        message += ", which differ only in case, spaces or punctuation"
-        fix = "give each class one name"
+        message += ", which differ only in case, spaces, punctuation or Unicode form"
+        fix = "give each class one name in the annotations: COCO's categories, classes.txt, data.yaml, labels"
         findings.append(Finding("class_names", by_share(rows, len(raw)), message, listed, rows, fix))
     if errors := typing_errors(counts):
         rows = sum(counts[name] for name in errors)
@@ -45,6 +46,12 @@ def class_names(raw: RawBoxes) -> list[Finding]:
         message = f"{len(rare)} of {counted(len(counts), 'class', 'classes')} {verb} once"
         findings.append(Finding("rare_classes", "note", message, listed, len(rare), "expect no recall for them"))
     return findings
+
+
+def _shown(name: str, others: Sequence[str]) -> str:
+    """Return a name in quotes; one that looks like another, since it has another Unicode form, by its code points."""
+    forms = [unicodedata.normalize("NFC", other) for other in others]
+    return ascii(name) if forms.count(unicodedata.normalize("NFC", name)) > 1 else repr(name)
 
 
 def typing_errors(counts: Mapping[str, int]) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +27,15 @@ def output_folder(out: Path, single: bool) -> Iterator[Path]:
             if not single:
                 partial.replace(out)
                 return
+            if existing := [file.name for file in partial.iterdir() if out.with_name(file.name).exists()]:
+                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(out.with_name(min(existing))))
             # The records last: without their summary they would be read as if their images lay beside them.
             for file in sorted(partial.iterdir(), key=lambda file: file.name == out.name):
                 file.replace(out.with_name(file.name))
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise RunError(
+                f"{out}: another call has written there in the meantime, and nothing was replaced; see what it wrote, "
+                "or choose another --out"
+            ) from None
         raise RunError(f"{out}: cannot be written ({error.strerror})") from None
