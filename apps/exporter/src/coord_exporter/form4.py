@@ -2,7 +2,7 @@
 
 transformers 5 states the rotary embedding as `rope_parameters`, special tokens as a list `extra_special_tokens`, and
 image and video processor in processor_config.json. transformers 4.57 and programs that read these files themselves
-(mlx-vlm, optimum) do not open that. No weight changes.
+(mlx-vlm) do not open that. No weight changes.
 """
 
 from __future__ import annotations
