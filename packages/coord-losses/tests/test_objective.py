@@ -214,6 +214,10 @@ def test_extreme_logits_stay_finite(dtype):
     assert torch.isfinite(logits.grad).all()
 
 
+BUILT_IN = {*registered_terms()}
+"""Names of all terms before a test, or an example of a page, registers one of its own."""
+
+
 @pytest.mark.parametrize("form", ["readable", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_every_term_has_its_value_where_logits_are_200_apart(form, dtype):
@@ -228,7 +232,7 @@ def test_every_term_has_its_value_where_logits_are_200_apart(form, dtype):
     else:  # the hidden states choose the rows of the weight
         found = CoordObjective(EVERYTHING, VOCAB).fused(torch.eye(len(TARGETS), dtype=dtype), given.T, TARGETS, OBJECTS)
     told = naive_diagnostics(logits, TARGETS, expected)
-    assert {*found.terms, *found.diagnostics()} == {*expected, *told} == {*registered_terms()}
+    assert {*found.terms, *found.diagnostics()} == {*expected, *told} == BUILT_IN
     for terms, values in ((found.terms, expected), (found.diagnostics(), told)):
         for name, value in values.items():
             assert terms[name].sum.item() == pytest.approx(float(value), rel=1e-4), name
