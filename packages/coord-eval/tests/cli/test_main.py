@@ -127,8 +127,8 @@ def test_choices_of_options_equal_those_of_the_library():
     from coord_codec import MARKERS, Order
     from coord_eval import FORMATS, SCORE_SOURCES
     from coord_eval.cli import options
-    from coord_eval.intake.box_sources import BOX_SOURCES
-    from coord_eval.metrics.coco import BACKENDS
+    from coord_eval.settings import BOX_SOURCES
+    from coord_eval.settings import BACKENDS
 
     def choices(group, name):
         hint = inspect.signature(group, eval_str=True).parameters[name].annotation
