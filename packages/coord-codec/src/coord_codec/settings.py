@@ -23,7 +23,7 @@ class Setting:
 
     Attributes:
         text: what it means, the help of its option
-        flag: the option; by default the name of the field
+        flag: the option, or several names of it with spaces between; by default the name of the field
         metavar: what stands for its value in a help text
         least: least number
         choices: the names that it takes, or a function that returns those of a table which others add to
@@ -47,6 +47,10 @@ class Setting:
             return ""
         known = self.choices() if callable(self.choices) else self.choices
         return "" if value in known else f"expected one of {', '.join(known)}, found {value!r}"
+
+
+STRICT = Setting("Stop at any bad record of the annotations; otherwise bad records are left out and listed.")
+"""Whether annotations have to be without a fault, in every record that has it."""
 
 
 def setting(default: Any = MISSING, text: str = "", **stated: Any) -> Any:
@@ -145,8 +149,8 @@ def takes_fields_of(**records: Any) -> Callable[[Function], Function]:
 
 
 def flag_of(name: str, stated: Setting) -> str:
-    """Return the option of a setting."""
-    return stated.flag or f"--{name.replace('_', '-')}"
+    """Return the option of a setting, by its first name."""
+    return stated.flag.split()[0] if stated.flag else f"--{name.replace('_', '-')}"
 
 
 def settings_table(records: Mapping[str, Any], options: Collection[str] = ()) -> str:

@@ -293,7 +293,7 @@ class ReportSettings(SettingsRecord):
     )
     diagnose: bool | None = setting(
         None,
-        "Try other scales, orders and shifts of the boxes; always done at AP near 0, unless this is False.",
+        "Try other scales, orders and shifts of the boxes; always done at AP near 0.",
         flag="--diagnose",
         word=bool,
     )

@@ -14,16 +14,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from coord_codec.files import InputError
-from coord_codec.settings import Setting, flag_of, stated_settings
+from coord_codec.settings import STRICT, Setting, flag_of, stated_settings
 
 NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
 """Option for the path of a result that must not exist yet."""
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Stop at any bad record of the annotations; otherwise bad records are left out and listed."
-    ),
-]
+Strict = Annotated[bool, typer.Option("--strict", help=STRICT.text)]
 """Option to stop at any bad record."""
 
 
@@ -91,7 +86,7 @@ def option(name: str, kind: Any, default: Any, stated: Setting) -> Parameter:
         default = None  # the record has its own
     optional = default is None and type(None) not in parts and kind is not Any
     # A flag has an opposite where it is set by default.
-    flags = [] if not stated.flag and (kind is not bool or default is True) else [flag_of(name, stated)]
+    flags = stated.flag.split() or ([flag_of(name, stated)] if kind is bool and default is False else [])
     if optional:
         kind = kind | None
     if default is None:

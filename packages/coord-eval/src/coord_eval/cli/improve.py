@@ -83,12 +83,9 @@ def fuse(
     options.refuse_input_as_output(out, *map(Path, inputs))
     choice: FusionChoice | None = None
     if ground_truth:
-        asked: dict[str, Any] = {
-            "score_source": score_source,
-            "answers": answers,
-            "report": ReportSettings(diagnose=False),
-        }
-        rated = {name: score(ground_truth, file, **asked) for name, file in files.items()}
+        asked: dict[str, Any] = {"score_source": score_source, "answers": answers}
+        report = ReportSettings(diagnose=False)
+        rated = {name: score(ground_truth, file, report=report, **asked) for name, file in files.items()}
         choice = choose_fusion(rated, FusionRule.parse(method), weights=weight)
     chosen = choice.chosen if choice else None
     ensemble = fuse_predictions(

@@ -116,9 +116,8 @@ def score(
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
-        report = replace(
-            report, params=None if params == CocoParams() else params, image_root=images, progress=progress
-        )
+        own = None if params == CocoParams() else params
+        report = replace(report, params=own, image_root=images, progress=progress)
         folder = predictions.iterdir() if predictions.is_dir() else ()
         if files := sorted(path for path in folder if path.suffix in (".json", ".jsonl")):
             from coord_eval.parts import merge
