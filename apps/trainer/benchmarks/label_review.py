@@ -180,7 +180,9 @@ def judge(
             detector, sources, folder / "answers", {"model": str(model), "prompt": ""}, batch=batch
         ) as done:
             print(f"seed {seed}: {len(done.records)} answers", flush=True)
-        (folder / "reading.json").write_text(json.dumps(detector.reading))
+        (folder / "reading.json").write_text(
+            json.dumps({name: getattr(detector.reading, name) for name in detector.reading.changed()})
+        )
         for rate in (0.0, *RATES):
             records, _ = plant(clean, rate, seed)
             rows = [JudgedRecord(s, i, i.image_id) for s, i in zip(sources.images, records, strict=True)]

@@ -8,7 +8,7 @@ import pytest
 from coco_builder import coco
 from random_sets import random_set
 
-from coord_eval import InputError, merge, score
+from coord_eval import InputError, ReportSettings, merge, score
 from coord_eval.cli.main import main
 
 
@@ -33,7 +33,7 @@ def test_parts_give_the_same_bits_as_the_whole(seed, count):
     draw = random.Random(seed)
     truth, results = random_set(draw, images=12)
     results.append({**results[0], "category_id": 999})
-    whole = score(truth, sorted(results, key=lambda box: box["image_id"]), bootstrap=3)
+    whole = score(truth, sorted(results, key=lambda box: box["image_id"]), report=ReportSettings(bootstrap=3))
     parts = [score(truth, part) for part in divided(draw, results, count)]
     merged = merge(pickle.loads(pickle.dumps(parts)), bootstrap=3)
     assert without_order(merged) == without_order(whole)

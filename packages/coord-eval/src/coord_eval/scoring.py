@@ -117,9 +117,8 @@ def score(
     # Scores; what is not computed here is computed on first use
     progress("score", 1, 3)
     shapes, shape_pairs = score_shapes(truth, collected.detections, answers.geometry, answers.grid)
-    root, sizes = report.image_root or truth.root, ()
-    if truth.sizes_known:
-        sizes = size_notes(root, truth.file_names, truth.sizes_I2.tolist())
+    root = report.image_root or truth.root
+    sizes = size_notes(root, truth.file_names, truth.sizes_I2.tolist()) if truth.sizes_known else ()
     evaluation = Evaluation(
         truth=truth,
         detections=collected.detections,

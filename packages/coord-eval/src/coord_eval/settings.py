@@ -175,6 +175,11 @@ class AnswerSettings(SettingsRecord):
         if isinstance(self.scale, str) and self.scale not in NAMED_SCALES:
             raise InputError(f"scale: expected a number, {', '.join(NAMED_SCALES)} or None, found {self.scale!r}")
 
+    @property
+    def shape(self) -> str:
+        """The name of the geometry."""
+        return geometry_of(self.geometry).name
+
 
 @dataclass(frozen=True)
 class LabelSettings(SettingsRecord):
@@ -205,6 +210,11 @@ class LabelSettings(SettingsRecord):
 
             read = validated(dict[str, list[str]], read_json(self.synonyms), str(self.synonyms))
             object.__setattr__(self, "synonyms", read)
+
+    @property
+    def other_names(self) -> Mapping[str, Sequence[str]]:
+        """The other names of each category that has some."""
+        return self.synonyms if isinstance(self.synonyms, Mapping) else {}
 
 
 @dataclass(frozen=True)
@@ -255,29 +265,29 @@ class CocoParams(SettingsRecord):
     def __post_init__(self) -> None:
         for name in ("iou_thresholds", "max_detections"):  # NumPy arrays have no truth value
             object.__setattr__(self, name, plain(getattr(self, name)))
-        object.__setattr__(self, "areas", dict(_areas(self.areas)))
+        object.__setattr__(self, "areas", self.ranges)
         if not self.iou_thresholds or not all(0 < t <= 1 for t in self.iou_thresholds):
             raise InputError(f"iou_thresholds: expected numbers above 0 and up to 1, found {self.iou_thresholds!r}")
         if not self.max_detections or not all(isinstance(n, int) and n > 0 for n in self.max_detections):
             raise InputError(f"max_detections: expected whole numbers above 0, found {self.max_detections!r}")
-        for name, bounds in dict(self.areas).items():
+        for name, bounds in self.ranges.items():
             if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
                 raise InputError(f"areas[{name!r}]: expected smallest and largest area, found {bounds!r}")
 
-
-def _areas(stated: Mapping[str, tuple[float, float]] | Sequence[str]) -> Mapping[str, tuple[float, float]]:
-    """Return area ranges by name, which texts state as `NAME=LOW:HIGH`."""
-    if isinstance(stated, Mapping):
-        return stated
-    areas = {}
-    for text in stated:
-        name, _, bounds = text.partition("=")
-        try:
-            low, high = map(float, bounds.split(":"))
-        except ValueError:
-            raise InputError(f"areas: expected NAME=LOW:HIGH, found {text!r}") from None
-        areas[name] = (low, high)
-    return areas
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """The area ranges by name, which texts state as `NAME=LOW:HIGH`."""
+        if isinstance(self.areas, Mapping):
+            return self.areas
+        areas = {}
+        for text in self.areas:
+            name, _, bounds = text.partition("=")
+            try:
+                low, high = map(float, bounds.split(":"))
+            except ValueError:
+                raise InputError(f"areas: expected NAME=LOW:HIGH, found {text!r}") from None
+            areas[name] = (low, high)
+        return areas
 
 
 @dataclass(frozen=True)

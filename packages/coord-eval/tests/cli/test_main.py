@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from coord_eval import score
+from coord_eval import AnswerSettings, score
 from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 
@@ -185,7 +185,7 @@ def test_compare_takes_files_whose_path_has_an_equals_sign(files, tmp_path, monk
 def test_console_shows_the_scores_of_shapes_and_no_boxes_of_points(coco_set):
     text = '[{"point_2d": [100, 100], "label": "cat"}]'
     records = [{"image_id": image["id"], "text": text} for image in coco_set["images"]]
-    evaluation = score(coco_set, records, scale=1000, geometry="point")
+    evaluation = score(coco_set, records, answers=AnswerSettings(scale=1000, geometry="point"))
     lines = [line.split() for line in evaluation_lines(evaluation)]
     values = {words[0]: words[1:] for words in lines if len(words) == 3}
     shapes = evaluation.shapes

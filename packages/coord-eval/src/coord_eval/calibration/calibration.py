@@ -282,7 +282,7 @@ class Calibration:
         Raises:
             InputError: naming the file
         """
-        return source if isinstance(source, cls) else cls.from_dict(read_json(source), str(source))
+        return source if isinstance(source, Calibration) else cls.from_dict(read_json(source), str(source))
 
 
 def fit_calibration(

@@ -45,7 +45,7 @@ def parse(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each answer.")] = False,
     *,
-    scale: float | str | None,
+    scale: Any,
     answers: AnswerSettings,
 ) -> None:
     """Parse answers and print their objects and drops.
@@ -56,7 +56,7 @@ def parse(
 
     if scale == "pixels" and image_size is None:
         raise InputError("--scale pixels: needs the size of the image; add --image-size W H")
-    geometry = answers.geometry
+    geometry = answers.shape
     for name, text in _texts(file):
         try:
             answer = parse_answer(text, answers.format, scale=scale, image_size=image_size, geometry=geometry)

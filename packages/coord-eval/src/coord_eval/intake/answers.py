@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from coord_codec import InputError, geometry_of
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import STATED_IN, with_boxes_from
@@ -67,7 +67,7 @@ def parse_all(
     from coord_eval.parse.parser import parse_answer
 
     notes: list[str] = []
-    scale, field, kind = options.scale, STATED_IN.get(options.boxes), geometry_of(options.geometry).name
+    scale, field, kind = options.scale, STATED_IN.get(options.boxes), options.shape
     if scale == "infer":
         scale, notes = infer_scale(ground_truth, predictions, images, options.format, options.grid)
     count = 0

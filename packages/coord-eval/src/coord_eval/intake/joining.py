@@ -191,7 +191,7 @@ class LabelMatcher:
             # Two categories with the same normalised name (Polish and polish) are matched by the exact layer only.
             self._normalized[key] = None if key in self._normalized else index
         self._synonyms: dict[str, int] = {}
-        for name, others in (self.settings.synonyms or {}).items():
+        for name, others in self.settings.other_names.items():
             if name not in self._exact:
                 raise InputError(f"synonyms: {name!r} is not a category; the keys must be category names")
             for other in [others] if isinstance(others, str) else others:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from coord_codec import InputError
 from coord_codec.settings import takes_fields_of
@@ -56,12 +56,12 @@ def scored_objects(
     answer = parse_answer(
         prediction.text,
         answers.format,
-        scale=answers.scale,
+        scale=cast(Any, answers.scale),
         grid=answers.grid,
         keep_flat=answers.boxes != "tokens",
-        geometry=answers.geometry,
+        geometry=answers.shape,
     )
-    answer = without_labels(without_other_images(without_points(answer, answers.geometry)), answers.ignored_labels)
+    answer = without_labels(without_other_images(without_points(answer, answers.shape)), answers.ignored_labels)
     if answers.boxes != "tokens":
         answer = with_boxes_from(answers.boxes, answer, prediction)
     source, _ = choose_source(score_source, [answer], [prediction])

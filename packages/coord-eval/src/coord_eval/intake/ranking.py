@@ -34,8 +34,8 @@ def choose_source(
     Raises:
         InputError: if an answer lacks the data of the requested source; the message names the answer
     """
-    if problem := SCORE_SOURCE.expected_name(requested):
-        raise InputError(f"score_source: {problem}")
+    if unknown := SCORE_SOURCE.expected_name(requested):
+        raise InputError(f"score_source: {unknown}")
     if requested in ("emission_rank", "constant"):
         return requested, []
     pairs = list(zip(answers, predictions, strict=True))

@@ -22,7 +22,7 @@ def own_scores(truth: GroundTruth, detections: Detections, params: CocoParams) -
     if params.areas and not truth.sizes_known:
         raise InputError("areas: the ground truth states no image sizes")
     thresholds, limits = list(params.iou_thresholds), sorted(params.max_detections)
-    ranges = [AREAS[0], *params.areas.values()]
+    ranges = [AREAS[0], *params.ranges.values()]
     matches_by_area = ranked_matches_by_area(truth, detections, thresholds, limits[-1], ranges)
     all_areas, *by_area = (precision_recall(truth, detections, matches, limits) for matches in matches_by_area)
     values = {"AP": all_areas.precision_TRK}

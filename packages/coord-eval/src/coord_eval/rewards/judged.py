@@ -118,7 +118,7 @@ class _Objects:
         self.names = tuple(dict.fromkeys(desc for desc, _, _ in listed))
         self._first = first
         # Synonyms of categories that this image does not have play no part in it.
-        synonyms = {name: other for name, other in (labels.synonyms or {}).items() if name in self.names}
+        synonyms = {name: other for name, other in labels.other_names.items() if name in self.names}
         self._matcher = LabelMatcher(self.names, replace(labels, synonyms=synonyms))
         index = {name: first + k for k, name in enumerate(self.names)}
         self.rows = [(index[desc], *box, crowd) for desc, box, crowd in listed]
