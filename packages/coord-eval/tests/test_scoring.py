@@ -8,7 +8,21 @@ import re
 import pytest
 
 from coord_codec import CoordGrid, Instance, Object, int_to_token, token_to_int
-from coord_eval import COCO_KEYS, AnswerSettings, CeilingSettings, InputError, LabelSettings, oracle_predictions, score
+from coord_eval import (
+    COCO_KEYS,
+    AnswerSettings,
+    CeilingSettings,
+    InputError,
+    LabelSettings,
+    ReportSettings,
+    fuse_predictions,
+    oracle_predictions,
+    score,
+    score_expression_files,
+    score_lvis,
+    scored_objects,
+)
+from coord_eval.review import review
 
 CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
 DOG = ("dog", [0.6, 0.6, 0.9, 0.9])
@@ -20,6 +34,38 @@ def test_score_of_an_empty_list_is_zero(coco_set):
     assert evaluation.detection["0.5"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert evaluation.mean_iou == 0.0
     assert evaluation.ceiling["AP"] > 0.9
+
+
+def test_fields_of_records_are_taken_as_keywords_with_a_sentence(one_cat, answer):
+    """As before they were records; each says the new form, and acts as it does."""
+    records = [answer(1, CAT)]
+    with pytest.warns(DeprecationWarning) as told:
+        older = score(one_cat, records, "pycocotools", scale=999, max_objects=3, bootstrap=2, lenient=True)
+    assert [str(one.message).split(";")[0] for one in told] == [
+        "score(scale=...) is now score(answers=AnswerSettings(scale=...))",
+        "score(max_objects=...) is now score(ceiling=CeilingSettings(max_objects=...))",
+        "score(bootstrap=...) is now score(report=ReportSettings(bootstrap=...))",
+        "score(lenient=...) is now score(labels=LabelSettings(lenient=...))",
+    ]
+    assert {one.filename for one in told} == {__file__}
+    settings = {"ceiling": CeilingSettings(max_objects=3), "report": ReportSettings(bootstrap=2)}
+    settings |= {"answers": AnswerSettings(scale=999), "labels": LabelSettings(lenient=True)}
+    assert older.to_json() == score(one_cat, records, "pycocotools", **settings).to_json()
+
+
+def test_a_setting_that_acts_in_score_alone_is_refused_elsewhere(one_cat, answer):
+    calls = {
+        "review": lambda given: review(one_cat, [answer(1, CAT)], answers=given),
+        "fuse_predictions": lambda given: fuse_predictions({"a": [answer(1, CAT)]}, answers=given),
+        "scored_objects": lambda given: scored_objects(answer(1, CAT), answers=given),
+        "score_lvis": lambda given: score_lvis({}, [], answers=given),
+        "score_expression_files": lambda given: score_expression_files([], [], answers=given),
+    }
+    for name, call in calls.items():
+        with pytest.raises(InputError, match=rf"fuse: it acts in score\(\), and has no effect in {name}\(\)"):
+            call(AnswerSettings(fuse="nms"))
+    with pytest.raises(InputError, match="lenient: it acts in score"):
+        review(one_cat, [answer(1, CAT)], labels=LabelSettings(lenient=True))
 
 
 def test_score_documents_each_keyword_of_its_signature_and_takes_it(one_cat, answer):

@@ -164,7 +164,9 @@ def settings_table(records: Mapping[str, Any], options: Collection[str] = ()) ->
     for argument, record in records.items():
         for name, (one, stated) in stated_settings(record).items():
             flag = flag_of(name, stated)
-            default = "" if one.default in (MISSING, None, ()) else f"`{one.default!r}`"
+            default = "" if one.default in (MISSING, None, ()) else f"`{one.default}`"
+            if isinstance(one.default, tuple):
+                default = ", ".join(f"`{value:g}`" for value in one.default)
             shown = f"`{flag}`" if flag in options else ""
             cells = [argument, f"`{name}`", shown, default, stated.text, stated.acts_on]
             lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")

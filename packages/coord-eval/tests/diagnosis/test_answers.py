@@ -3,13 +3,14 @@
 import json
 import random
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from coco_builder import coco, generated_set
 
-from coord_eval import AnswerSettings, Detections, ReportSettings, compare, load_ground_truth, score
+from coord_eval import AnswerSettings, Detections, LabelSettings, ReportSettings, compare, load_ground_truth, score
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import diagnose, smart_resize
 
@@ -115,9 +116,11 @@ def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
         stated = [item | {"score": (90 - i) / 100} for i, item in enumerate(objects)]
         noise = {"bbox_2d": [1, 1, 9, 9], "label": "noise", "score": 0.95}
         record["text"] = json.dumps([noise, *stated])
-    options = {"synonyms": {c["name"]: [f"a {c['name']}"] for c in coco_set["categories"]}, "ignored_labels": ["noise"]}
-    lines = diagnose(score(coco_set, records, **options), records, force=True, **options)
-    named = score(coco_set, records, answers=AnswerSettings(scale="pixels"), **options)
+    labels = LabelSettings({c["name"]: [f"a {c['name']}"] for c in coco_set["categories"]})
+    reading = AnswerSettings(ignored_labels=["noise"])
+    evaluation = score(coco_set, records, answers=reading, labels=labels)
+    lines = diagnose(evaluation, records, answers=reading, labels=labels, force=True)
+    named = score(coco_set, records, answers=replace(reading, scale="pixels"), labels=labels)
     assert named.score_source == "stated" and named.coco["AP"] > 0.9
     assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
     assert "noise" not in named.unknown_labels

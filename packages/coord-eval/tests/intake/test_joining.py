@@ -6,7 +6,7 @@ import pytest
 from coco_builder import coco
 
 from coord_codec import Instance
-from coord_eval import AnswerSettings, InputError, LabelSettings, score, scored_objects
+from coord_eval import AnswerSettings, InputError, LabelSettings, ReportSettings, score, scored_objects
 
 CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
 DOG = ("dog", [0.6, 0.6, 0.9, 0.9])
@@ -44,7 +44,8 @@ def test_answers_about_unknown_images_change_no_other_count(instance):
     known = [{"image_id": n, "text": text} for n, text in enumerate(texts)]
     known[3]["finish_reason"] = "length"
     strangers = [{"image_id": 90 + n, "text": text, "finish_reason": "error"} for n, text in enumerate(texts)]
-    settings = {"scale": 1000, "score_source": "constant", "diagnose": False}
+    settings = {"score_source": "constant", "answers": AnswerSettings(scale=1000)}
+    settings["report"] = ReportSettings(diagnose=False)
     truth = [instance(n, CAT, DOG) for n in range(4)]
     wanted = score(truth, known, **settings).to_dict()
     assert wanted["format"]["dropped"] and wanted["format"]["truncated"] and wanted["unknown_labels"]

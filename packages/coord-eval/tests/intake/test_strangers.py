@@ -14,8 +14,9 @@ pytestmark = [
 ]
 
 
-def scored(folder, name, truth="gt.json", **options):
-    return score(STRANGERS / folder / truth, STRANGERS / folder / name, answers=AnswerSettings(scale=1000), **options)
+def scored(folder, name, truth="gt.json", **reading):
+    answers = AnswerSettings(scale=1000, **reading)
+    return score(STRANGERS / folder / truth, STRANGERS / folder / name, answers=answers)
 
 
 @pytest.mark.parametrize("geometry", ["box", "oriented"])

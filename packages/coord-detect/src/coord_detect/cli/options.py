@@ -39,6 +39,7 @@ def of_settings(*names: str) -> list[Parameter]:
     r"""Return options that stand for settings, by keys of `SETTINGS`; without one the setting is left as it is.
 
     Example:
+        >>> from coord_codec.commands.options import with_options
         >>> from typer.testing import CliRunner
         >>> app = typer.Typer()
         >>> @app.command()

@@ -60,7 +60,7 @@ def diagnose(
 ) -> list[str]:
     """Return notes about interpretations of the numbers of the answers that would match the objects.
 
-    `coord_eval.score` does this itself where AP is below .02, and with `diagnose=True` always.
+    `coord_eval.score` does this itself where AP is below .02, and with `ReportSettings(diagnose=True)` always.
 
     Args:
         evaluation: the evaluation of these predictions
