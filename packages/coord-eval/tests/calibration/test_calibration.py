@@ -201,6 +201,8 @@ def test_thresholds_are_told_as_scores_were_and_calibrated():
     for label, least in chosen.before.items():
         reaches = calibration(grid, [label] * len(grid)) >= chosen.value
         assert least == pytest.approx(grid[reaches][0], abs=1e-3)
+        below, at = calibration([np.nextafter(least, 0), least], [label] * 2)
+        assert below < chosen.value <= at
     assert f"({chosen.before['']:.4g}, label 0 {chosen.before['label 0']:.4g} before calibration)" in str(chosen)
     assert calibration.before(1.0) is None
     _, note = calibration.applied(score(truth, kept).detections, "results", {})

@@ -22,7 +22,7 @@ def unit_boxes(coco_set):
         size = (image["width"], image["height"])
         objects = []
         for a in coco_set["annotations"]:
-            if a["image_id"] == image["id"] and not a["iscrowd"]:
+            if a["image_id"] == image["id"] and not a.get("iscrowd"):
                 x, y, w, h = a["bbox"]
                 corners = (x / size[0], y / size[1], (x + w) / size[0], (y + h) / size[1])
                 objects.append((names[a["category_id"]], corners))
@@ -269,6 +269,22 @@ def test_diagnose_states_no_way_as_fact_that_hardly_fits():
     )
     (line,) = diagnosis(coco_set, loose, scale=100)[1:]
     assert "no scale, order, shift or resize fits" in line
+
+
+@pytest.mark.parametrize(("images", "are_told_apart"), [(3, False), (12, True)])
+def test_readings_that_few_images_do_not_tell_apart_are_all_named(images, are_told_apart):
+    coco_set = generated_set(images)
+    lines = diagnosis(coco_set, answers(coco_set, WAYS["multiples of 28"]), scale=1000)
+    named = [line for line in lines if "would give" in line]
+    assert "multiples of 28" in named[0] and any("pixels of the image" in line for line in named) != are_told_apart
+
+
+def test_diagnose_takes_numbers_that_are_no_box_as_they_are_read():
+    """Width and height equal the upper left corner, so that the boxes have no area as corners."""
+    boxes = [(20, 30), (24, 40), (40, 21)]
+    coco_set = coco(*((image, 1, [*box, *box]) for image, box in enumerate(boxes, 1)), images=(1, 2, 3))
+    line = diagnosis(coco_set, answers(coco_set, WAYS["as xywh"]), scale=1000)[1]
+    assert "as xywh" in line and "AP 1.000" in line
 
 
 def test_diagnose_says_what_fits_slightly_better(coco_set):

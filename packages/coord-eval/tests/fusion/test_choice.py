@@ -192,12 +192,12 @@ def test_margins_below_0_without_a_map_name_the_file_and_the_command():
     assert fused.records[0]["score"] == pytest.approx((0.5 + float(margins([-1.5])[0])) / 2)
 
 
-@pytest.mark.parametrize(("least", "is_told"), [(0.3, False), (0.9, True)])
-def test_scores_of_unlike_distribution_are_told_with_the_commands_that_mend_it(least, is_told):
+@pytest.mark.parametrize(("least", "count", "is_told"), [(0.3, 60, False), (0.9, 20, True), (0.9, 19, False)])
+def test_scores_of_unlike_distribution_are_told_with_the_commands_that_mend_it(least, count, is_told):
     draw = np.random.default_rng(0)
     row = {"image_id": 1, "category_id": 1, "bbox": [10.0, 10.0, 40.0, 40.0]}
     lists = {
-        name: [{**row, "score": float(value)} for value in draw.uniform(low, 1, 60)]
+        name: [{**row, "score": float(value)} for value in draw.uniform(low, 1, count)]
         for name, low in (("a", 0.3), ("b", least))
     }
     note = next(note for note in fuse_predictions(lists).notes if "--ground-truth G" in note)

@@ -150,6 +150,18 @@ def test_metric_without_measure_and_value_is_refused():
 
 def test_evaluation_has_figures_by_name_also_by_those_of_other_libraries(evaluation):
     assert evaluation["map_50"] == evaluation["map50"] == evaluation["AP50"] == evaluation.coco["AP50"]
+    for name, way in (
+        ("map50", r"use \['map50'\]"),
+        ("AP", r"use \['AP'\]"),
+        ("stats", "use .coco"),
+        ("colour", "'colour'$"),
+    ):
+        with pytest.raises(AttributeError, match=way):
+            getattr(evaluation, name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(evaluation), "failing", property(lambda self: [].missing), raising=False)
+        with pytest.raises(AttributeError, match="'list' object has no attribute 'missing'"):
+            _ = evaluation.failing
     assert evaluation["mar_100"] == evaluation.coco["AR100"]
     assert evaluation["f1"] == evaluation.detection["0.5"]["f1"]
     with pytest.raises(InputError, match="unknown metric 'mAP60'"):
