@@ -12,7 +12,7 @@ from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
-from coord_eval.fusion.columns import FusionRule, fuse_detections, fusion_note
+from coord_eval.fusion.columns import fuse_detections, fusion_note
 from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
@@ -22,7 +22,15 @@ from coord_eval.metrics.coco import beyond_limit
 from coord_eval.metrics.figures import counts_of, nothing_to_match
 from coord_eval.report.photograph import size_notes
 from coord_eval.resampling.bootstrap import intervals_of
-from coord_eval.settings import BACKEND, AnswerSettings, CeilingSettings, LabelSettings, ReportSettings, silent
+from coord_eval.settings import (
+    BACKEND,
+    AnswerSettings,
+    CeilingSettings,
+    FusionRule,
+    LabelSettings,
+    ReportSettings,
+    silent,
+)
 from coord_eval.shapes.scores import score_shapes
 
 _DROP_ADVICE = {

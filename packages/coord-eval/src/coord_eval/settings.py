@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from coord_codec import GEOMETRIES, CoordGrid, InputError, Order, geometry_of
 from coord_codec.arguments import plain
@@ -17,7 +17,6 @@ from coord_codec.settings import Setting, SettingsRecord, setting
 
 if TYPE_CHECKING:
     from coord_codec import Geometry, MarkerFamily
-    from coord_eval.calibration.calibration import Calibration
 
 BOX_SOURCES = {
     "tokens": "the tokens of the text",
@@ -46,6 +45,11 @@ MAX_DETECTIONS = (1, 10, 100)
 """COCO's limits on the detections of one label and image."""
 Scale = float | Literal["pixels", "input_pixels", "infer"] | None
 Progress = Callable[[str, int, int], None]
+Method = Literal["wbf", "nms"]
+METHODS: tuple[str, ...] = get_args(Method)
+"""Names of the methods of fusion."""
+DEFAULT_IOU = 0.55
+"""IoU above which boxes are one object, as in the published weighted boxes fusion."""
 NAMED_SCALES = ("pixels", "input_pixels", "infer")
 
 
@@ -81,10 +85,42 @@ def _formats() -> Collection[str]:
     return ("auto", *FORMATS)
 
 
+@dataclass(frozen=True)
+class FusionRule:
+    """How boxes are fused: by `wbf` or `nms`, where two boxes with a larger IoU are one object."""
+
+    method: str = "wbf"
+    iou: float = DEFAULT_IOU
+
+    def __post_init__(self) -> None:
+        """Raise an error for an unknown method, or a threshold that is no IoU."""
+        if self.method not in METHODS:
+            raise InputError(f"method: expected one of {', '.join(METHODS)}, found {self.method!r:.80}")
+        if not 0 <= self.iou <= 1:
+            raise InputError(f"iou: expected a number from 0 to 1, found {self.iou!r:.80}")
+
+    @classmethod
+    def parse(cls, text: str) -> FusionRule:
+        """Return the rule that a text `METHOD[:IOU]` states, as `--fuse` takes it.
+
+        Raises:
+            InputError: for another text
+        """
+        method, colon, number = text.partition(":")
+        try:
+            return cls(method, float(number) if colon else DEFAULT_IOU)
+        except ValueError as error:
+            raise InputError(
+                f"fuse: expected {', '.join(METHODS)}, with an IoU from 0 to 1 after a colon, such as nms:0.5, found "
+                f"{text!r:.80}"
+            ) from error
+
+    def __str__(self) -> str:
+        return f"{self.method}:{self.iou:g}"
+
+
 def fusion_rule(word: str) -> str:
     """Return a word that states a method of fusion, and an IoU."""
-    from coord_eval.fusion.columns import FusionRule
-
     FusionRule.parse(word)
     return word
 
@@ -159,7 +195,7 @@ class AnswerSettings(SettingsRecord):
         acts_on="score()",
     )
     fuse: str | None = field(default=None, metadata={"setting": METHOD})
-    calibration: Calibration | str | Path | None = setting(
+    calibration: Any = setting(
         None,
         "Map scores to probabilities, as `coord-eval calibrate` fitted them, after near-duplicates are fused.",
         metavar="FILE",

@@ -66,9 +66,9 @@ def fuse(
     """
     from coord_eval.calibration.calibration import Calibration
     from coord_eval.fusion.choice import FusionChoice, choose_fusion
-    from coord_eval.fusion.columns import FusionRule
     from coord_eval.fusion.ensemble import fuse_predictions
     from coord_eval.scoring import score
+    from coord_eval.settings import FusionRule
 
     files: dict[str, str | Path] = {}
     for run in runs:
