@@ -247,13 +247,12 @@ def test_nothing_is_said_of_pixels_where_no_image_can_be_compared(clean):
 
 
 @pytest.mark.parametrize(
-    ("first", "at_first", "behind", "is_told"),
-    [(1, 5, 2, 1), (1, 4, 2, 0), (1, 12, 6, 1), (1, 11, 6, 0), (0, 14, 6, 0)],
+    ("first", "ones", "twos", "is_told"), [(1, 5, 2, 1), (1, 4, 2, 0), (1, 12, 6, 1), (1, 11, 6, 0), (0, 14, 6, 0)]
 )
-def test_corners_that_count_from_1_are_told_where_boxes_touch_the_border(clean, first, at_first, behind, is_told):
+def test_corners_that_count_from_1_are_told_where_boxes_touch_the_border(clean, first, ones, twos, is_told):
     raw = replace(clean, coco=True).raw()
     numbers_N4 = np.rint(raw.numbers_N4) + 2 + first
-    numbers_N4[:at_first, 0], numbers_N4[at_first : at_first + behind, 0] = first, first + 1
+    numbers_N4[:ones, 0], numbers_N4[ones : ones + twos, 0] = first, first + 1
     found = one_off(raw.with_numbers(numbers_N4))
     assert [(f.code, f.severity) for f in found] == [("one_off", "note")] * is_told
 
