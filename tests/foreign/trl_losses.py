@@ -100,9 +100,9 @@ def trainer(name, model, folder, batch, more_options):
     if options:
         more["reward_funcs"] = reward
     arguments = getattr(trl, f"{TRAINERS[name]}Config")(
-        output_dir=folder, per_device_train_batch_size=batch, max_steps=2, learning_rate=0.05, logging_steps=1, bf16=False,
-        report_to="none", save_strategy="no", disable_tqdm=True, gradient_checkpointing=False, max_grad_norm=0.0,
-        optim="sgd", use_cpu=True, **options, **more_options,
+        output_dir=folder, per_device_train_batch_size=batch, max_steps=2, learning_rate=0.05, logging_steps=1,
+        bf16=False, report_to="none", save_strategy="no", disable_tqdm=True, gradient_checkpointing=False,
+        max_grad_norm=0.0, optim="sgd", use_cpu=True, **options, **more_options,
     )  # fmt: skip
     os.environ.pop("ACCELERATE_USE_CPU", None)  # with which accelerate ignores DeepSpeed without a word
     kind = getattr(trl, f"{TRAINERS[name]}Trainer")
