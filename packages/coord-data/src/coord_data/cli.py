@@ -9,18 +9,16 @@ import io
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
 from coord_codec import InputError
-from coord_codec.commands.options import NewPlace, with_fields
+from coord_codec.commands.options import NewPlace, options_of, with_options
 from coord_codec.commands.plugins import import_plugins
 from coord_codec.commands.program import Commands, version_option
 from coord_data.inspection.rules import InspectionRules
 from coord_data.reading.rules import ReadingRules
-
-Rules = TypeVar("Rules", bound=ReadingRules)
 
 
 def _place(named: str) -> Path:
@@ -108,7 +106,7 @@ _READING: dict[str, str | None] = {
 
 
 @app.command()
-@with_fields(ReadingRules, **_READING, on_bad_box=None, geometry="NAME", strict=None)
+@with_options(rules=options_of(ReadingRules, **_READING, on_bad_box=None, geometry="NAME", strict=None))
 def prepare(
     sources: Annotated[
         list[Path],
@@ -129,7 +127,8 @@ def prepare(
     as_part: _AsPart = False,
     workers: _Workers = None,
     engine: _Engine = "local",
-    **options: Any,
+    *,
+    rules: ReadingRules,
 ) -> None:
     """Convert annotations (COCO, VOC, YOLO, CSV, LVIS, ...) to instance JSONL, and list what is left out.
 
@@ -142,7 +141,7 @@ def prepare(
 
     for place in written_to(out):
         must_not_exist(place)
-    rules = _rules(ReadingRules, images=images, **options)
+    rules = rules.model_copy(update={"images": images})
     duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
     with executed(Execution(workers, engine, parts_of(out))):
         write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed, as_part=as_part)
@@ -176,7 +175,7 @@ def merge(
 
 
 @app.command()
-@with_fields(InspectionRules, **_READING, max_objects=None, min_side=None)
+@with_options(rules=options_of(InspectionRules, **_READING, max_objects=None, min_side=None))
 def inspect(
     data: Annotated[
         Path,
@@ -204,7 +203,8 @@ def inspect(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
     workers: _Workers = None,
     engine: _Engine = "local",
-    **options: Any,
+    *,
+    rules: InspectionRules,
 ) -> None:
     """Examine data before training: report faults of annotations and images, with evidence and remedy.
 
@@ -224,26 +224,13 @@ def inspect(
     from coord_data.looking.engines import Execution, executed
 
     annotations, images = find_data(data, images)
-    rules = _rules(InspectionRules, images=images, **options)
+    rules = rules.model_copy(update={"images": images})
     other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None, "fields": None})
     with executed(Execution(workers, engine, parts_of(out))):
         held = None if heldout is None else evidence_of(heldout, other_rules)
         examination = examine_named(open_source(annotations, rules.format, rules.fields), rules, held)
     write_report(examination, out, Page(facts={"annotations": annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
-
-
-def _rules(kind: type[Rules], **values: Any) -> Rules:
-    """Return the rules that options name."""
-    from pydantic import ValidationError
-
-    try:
-        return kind(**values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        option = "--" + "-".join(map(str, fault["loc"])).replace("_", "-")
-        message = fault["msg"].removeprefix("Value error, ").removeprefix(f"{option}: ")
-        raise InputError(f"{option}: {message}") from None
 
 
 def parts_of(out: Path) -> Path:

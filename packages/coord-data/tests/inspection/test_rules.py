@@ -62,7 +62,10 @@ def test_command_and_page_leave_out_what_python_does(records, tmp_path):
 
 
 def test_held_out_images_with_a_short_side_are_not_compared(records, tmp_path):
-    (tmp_path / "held.jsonl").write_text(records.read_text().splitlines()[3])
+    large = Image.effect_noise((8, 6), 90).resize((64, 48))
+    large.save(tmp_path / "a.png")
+    large.resize((20, 15)).save(tmp_path / "e.png")  # of which the set has a larger copy
+    (tmp_path / "held.jsonl").write_text(records.read_text().splitlines()[0].replace("a.png", "e.png"))
     found = {least: coord_data.inspect(records, heldout=tmp_path / "held.jsonl", min_side=least) for least in (0, 32)}
     assert {least: any(f.code == "leakage" for f in one.findings) for least, one in found.items()} == {
         0: True,
