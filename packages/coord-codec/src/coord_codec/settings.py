@@ -26,6 +26,7 @@ class Setting:
         flag: the option, or several names of it with spaces between; by default the name of the field
         metavar: what stands for its value in a help text
         least: least number
+        most: greatest number
         choices: the names that it takes, or a function that returns those of a table which others add to
         word: type of the option's value, where it is another than that of the field
         read: returns the value of an option's word; it may raise an `InputError`
@@ -36,6 +37,7 @@ class Setting:
     flag: str = ""
     metavar: str | None = None
     least: float | None = None
+    most: float | None = None
     choices: Collection[str] | Callable[[], Collection[str]] = ()
     word: Any = None
     read: Callable[[str], Any] | None = None
@@ -83,8 +85,10 @@ class SettingsRecord:
             value = getattr(self, name)
             if not callable(stated.choices) and (problem := stated.expected_name(value)):
                 raise InputError(f"{name}: {problem}")
-            if stated.least is not None and isinstance(value, (int, float)) and value < stated.least:
-                raise InputError(f"{name}: expected a number of at least {stated.least:g}, found {value!r}")
+            low, high = (float("-inf") if stated.least is None else stated.least, stated.most)
+            if isinstance(value, (int, float)) and not (low <= value and (high is None or value <= high)):
+                until = "" if high is None else f" and at most {high:g}"
+                raise InputError(f"{name}: expected a number of at least {low:g}{until}, found {value!r}")
 
     def changed(self, acts_on: str | None = None) -> list[str]:
         """Return the names of fields that differ from their defaults; with `acts_on` those that act on this alone."""

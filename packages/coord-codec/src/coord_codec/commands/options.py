@@ -71,7 +71,8 @@ def option(name: str, kind: Any, default: Any, stated: Setting) -> Parameter:
     text = stated.text.replace("`", "")
     given: dict[str, Any] = {"help": f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."}
     given["show_default"] = not any(default is value for value in (None, False, Parameter.empty)) and default != ""
-    given |= {key: value for key, value in (("min", stated.least), ("metavar", stated.metavar)) if value is not None}
+    limits = {"min": stated.least, "max": stated.most, "metavar": stated.metavar}
+    given |= {key: value for key, value in limits.items() if value is not None}
     origin, parts = get_origin(kind), get_args(kind)
     if kind is str and stated.choices and not callable(stated.choices):
         literal: Any = Literal
