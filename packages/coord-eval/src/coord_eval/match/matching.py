@@ -257,7 +257,7 @@ def one_label(truth: GroundTruth, detections: Detections, pairs: Pairs) -> tuple
 class Scored:
     """Detections of one set of images beside the ground truth; matches are computed on first use.
 
-    What a figure needs once is computed for it and not kept, since a matching at ten thresholds of a large set is large.
+    What a figure needs once is computed for it and not kept: a matching of a large set at ten thresholds is large.
 
     Attributes:
         truth: the ground truth
