@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from coco_builder import generated_set
 
-from coord_eval import InputError, compare, oracle_predictions, resample, score
+from coord_eval import InputError, ReportSettings, compare, oracle_predictions, resample, score
 from coord_eval.cli.main import main
 from coord_eval.comparison.compare import paired_differences
 from coord_eval.metrics.draws import interval
@@ -278,6 +278,6 @@ def test_interval_is_moved_so_that_the_resamples_have_the_value_as_mean():
 def test_labels_with_few_objects_are_noted(coco_set, copied):
     note = "6 of 6 labels have fewer than 10 objects"
     few = {**coco_set, "annotations": [a for a in coco_set["annotations"] if a["image_id"] < 8]}
-    assert any(note in found for found in score(few, [], bootstrap=2).notes)
+    assert any(note in found for found in score(few, [], report=ReportSettings(bootstrap=2)).notes)
     many, _ = copied(coco_set, [], [5] * 20)
-    assert not any("fewer than 10" in found for found in score(many, [], bootstrap=2).notes)
+    assert not any("fewer than 10" in found for found in score(many, [], report=ReportSettings(bootstrap=2)).notes)

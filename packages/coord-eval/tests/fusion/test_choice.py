@@ -11,6 +11,7 @@ from coord_eval import (
     FusionChoice,
     FusionTrial,
     InputError,
+    ReportSettings,
     ThresholdCurve,
     choose_fusion,
     fuse_predictions,
@@ -148,7 +149,7 @@ def test_too_little_to_calibrate_on_is_told_and_raw_scores_are_tried():
 @pytest.mark.slow
 def test_real_detectors_are_not_fused_below_the_better(real_detectors):
     lists = {name: real_detectors(name) for name in ("centernet", "nanodet")}
-    rated = {name: score(*pair, diagnose=False) for name, pair in lists.items()}
+    rated = {name: score(*pair, report=ReportSettings(diagnose=False)) for name, pair in lists.items()}
     choice = choose_fusion(rated)
     ensemble = fuse_predictions(
         {name: rows for name, (_, rows) in lists.items()},
@@ -158,7 +159,10 @@ def test_real_detectors_are_not_fused_below_the_better(real_detectors):
     )
     truth = lists["centernet"][0]
     best = max(scored.coco["AP"] for scored in rated.values())
-    assert score(truth, [*ensemble.records], "pycocotools", diagnose=False).coco["AP"] >= best - 1e-9
+    assert (
+        score(truth, [*ensemble.records], "pycocotools", report=ReportSettings(diagnose=False)).coco["AP"]
+        >= best - 1e-9
+    )
 
 
 def test_calibrations_map_the_scores_of_their_file_before_fusion(tmp_path, capsys):
