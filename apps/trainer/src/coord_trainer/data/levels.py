@@ -71,4 +71,5 @@ class LevelCoder:
 
 
 def _keys(bits: np.ndarray, factor: np.uint32) -> np.ndarray:
-    return np.multiply(bits, factor) >> np.uint32(32 - _KEY_BITS)
+    keys: np.ndarray = np.multiply(bits, factor) >> np.uint32(32 - _KEY_BITS)
+    return keys
