@@ -29,6 +29,7 @@ from coord_eval.settings import (
     silent,
 )
 from coord_eval.shapes.scores import score_shapes
+
 _DROP_ADVICE = {
     "wrong_arity": "their numbers are not those of the geometry; try another geometry (such as point) or a format",
     "unrecognised": "no format was found in them; name the format, and look at the texts",
