@@ -6,6 +6,7 @@ a table (`settings_table`), and the record itself checks its values.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -78,6 +79,9 @@ class SettingsRecord:
         >>> Drawing(order="name")
         Traceback (most recent call last):
         coord_codec.files.InputError: order: expected one of size, given, found 'name'
+        >>> Drawing(most=0)
+        Traceback (most recent call last):
+        coord_codec.files.InputError: most: expected a number of at least 1, found 0
     """
 
     def __post_init__(self) -> None:
@@ -85,20 +89,19 @@ class SettingsRecord:
             value = getattr(self, name)
             if not callable(stated.choices) and (problem := stated.expected_name(value)):
                 raise InputError(f"{name}: {problem}")
-            low, high = (float("-inf") if stated.least is None else stated.least, stated.most)
-            if isinstance(value, (int, float)) and not (low <= value and (high is None or value <= high)):
-                until = "" if high is None else f" and at most {high:g}"
-                raise InputError(f"{name}: expected a number of at least {low:g}{until}, found {value!r}")
+            limits = {"least": stated.least, "most": stated.most}
+            limits = {word: limit for word, limit in limits.items() if limit is not None}
+            within = {"least": operator.ge, "most": operator.le}
+            if isinstance(value, (int, float)) and not all(within[word](value, n) for word, n in limits.items()):
+                bounds = " and ".join(f"at {word} {n:g}" for word, n in limits.items())
+                raise InputError(f"{name}: expected a number of {bounds}, found {value!r}")
 
     def changed(self, acts_on: str | None = None) -> list[str]:
         """Return the names of fields that differ from their defaults; with `acts_on` those that act on this alone."""
-        found = stated_settings(self).items()
-        return [
-            name
-            for name, (one, stated) in found
-            if acts_on in (None, stated.acts_on) and getattr(self, name) is not one.default
-            and getattr(self, name) != one.default
-        ]  # fmt: skip
+        chosen = (
+            (n, one.default) for n, (one, stated) in stated_settings(self).items() if acts_on in (None, stated.acts_on)
+        )
+        return [name for name, default in chosen if getattr(self, name) != default]
 
     def check_acts_in(self, call: str) -> None:
         """Check that no changed field acts in another call alone.
@@ -106,9 +109,11 @@ class SettingsRecord:
         Raises:
             InputError: naming the field and the call in which it acts
         """
-        for name, (_, stated) in stated_settings(self).items():
-            if stated.acts_on.endswith("()") and stated.acts_on != f"{call}()" and name in self.changed(stated.acts_on):
-                raise InputError(f"{name}: it acts in {stated.acts_on}, and has no effect in {call}(); leave it out")
+        stated = stated_settings(self)
+        for name in self.changed():
+            acts_on = stated[name][1].acts_on
+            if acts_on.endswith("()") and acts_on != f"{call}()":
+                raise InputError(f"{name}: it acts in {acts_on}, and has no effect in {call}(); leave it out")
 
 
 def takes_fields_of(**records: Any) -> Callable[[Function], Function]:
