@@ -9,10 +9,8 @@ from coord_codec import InputError, geometry_of
 from coord_codec.counts import counted
 from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
-from coord_eval.fusion.columns import fuse_detections, fusion_note
 from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
@@ -21,7 +19,6 @@ from coord_eval.metrics.ceiling import no_ceiling
 from coord_eval.metrics.coco import beyond_limit
 from coord_eval.metrics.figures import counts_of, nothing_to_match
 from coord_eval.report.photograph import size_notes
-from coord_eval.resampling.bootstrap import intervals_of
 from coord_eval.settings import (
     BACKEND,
     AnswerSettings,
@@ -112,12 +109,16 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
+        from coord_eval.fusion.columns import fuse_detections, fusion_note  # this and the next two are rarely needed
+
         fused, counts = fuse_detections([collected.detections], rule, answers.geometry)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 
     # Calibration
     if answers.calibration is not None:
+        from coord_eval.calibration.calibration import Calibration
+
         fitted = Calibration.read(answers.calibration)
         detections, note = fitted.applied(collected.detections, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))
@@ -159,6 +160,8 @@ def score(
     evaluation = evaluation.with_notes(after=found)
     if not report.bootstrap:
         return evaluation
+    from coord_eval.resampling.bootstrap import intervals_of
+
     return evaluation.with_intervals(*intervals_of(evaluation, report.bootstrap, report.seed, report.progress))
 
 

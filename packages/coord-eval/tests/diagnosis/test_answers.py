@@ -216,6 +216,13 @@ def test_diagnose_names_the_labels_where_they_alone_are_wrong(coco_set, predicti
     assert "and 1 more" in lines[1]
 
 
+def test_half_of_the_names_with_half_of_the_labels_right_is_told():
+    boxes = [(1, [10, 10, 30, 30]), (2, [50, 50, 30, 30])]
+    coco_set = coco(*((i, k, box) for i in (1, 2) for k, box in boxes), names=("cat", "dog"), images=(1, 2))
+    results = [{"image_id": i, "category_id": 1, "bbox": box, "score": 0.5} for i in (1, 2) for _, box in boxes]
+    assert any("of 2 categories with objects 1 is answered" in line for line in diagnosis(coco_set, results))
+
+
 def test_diagnose_tells_labels_from_numbers_where_both_are_wrong(coco_set):
     records = _renamed(answers(coco_set, WAYS["--scale pixels)"]), lambda name: f"x{name}")
     lines = diagnosis(coco_set, records, scale=1000)
