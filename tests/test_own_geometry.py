@@ -118,10 +118,11 @@ def test_grammar_allows_five_numbers_and_no_ellipse_twice(ellipse, markers):
     import torch
 
     from coord_codec import CoordVocab
-    from coord_detect.grammar.markers import CoordGrammar
+    from coord_detect.grammar.coord_grammar import CoordGrammar
+    from coord_detect.grammar.served import AnswerForm
 
     vocab, end, word = CoordVocab(10, CoordGrid(bins=5, scale=5)), 5, 6
-    grammar = CoordGrammar(vocab, markers, end, [word], prompt_length=0, geometry=ellipse)
+    grammar = CoordGrammar(AnswerForm(vocab, markers, None, None, ellipse, words=(word,)), end, prompt_length=0)
 
     def allowed(ids):
         scores = grammar(torch.tensor([ids], dtype=torch.long).view(1, -1), torch.zeros(1, 20))
