@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 
 from coord_codec import GEOMETRIES, MARKERS, CoordGrid, Instance, encode_target, geometry_of
 from coord_codec.geometry import register_geometry
-from coord_eval import parse_answer, score
+from coord_eval import AnswerSettings, parse_answer, score
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "guides" / "how-to-add.md").read_text()
@@ -105,7 +105,9 @@ def test_score_is_that_of_masks_by_the_equation(ellipse):
         other = ellipse.arrange(tuple(a + b for a, b in zip(true, change, strict=True)))
         bins = ellipse.to_bins(other, GRID)
         text = f'[{{"ellipse_2d": {bins}, "label": "egg"}}]'
-        found = score([instance], [{"image_id": 1, "text": text}], geometry="ellipse", scale=1000)
+        found = score(
+            [instance], [{"image_id": 1, "text": text}], answers=AnswerSettings(geometry="ellipse", scale=1000)
+        )
         expected = iou(mask(true), mask(tuple(k / 1000 for k in bins)))
         assert found.shapes["mean"] == pytest.approx(expected if expected >= 0.5 else 0, abs=0.01)
         assert found.shapes["AP"] == pytest.approx(np.mean(expected >= np.arange(0.5, 0.999, 0.05)), abs=0.1)

@@ -18,6 +18,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order
 from coord_eval.match.overlaps import Pairs, overlapping_pairs
+from coord_eval.settings import IOU_THRESHOLDS, MAX_DETECTIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +108,8 @@ def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int) -> np.ndarray:
     return np.concatenate(chosen) if chosen else left_P
 
 
-IOU_THRESHOLDS = tuple(float(t) for t in np.linspace(0.5, 0.95, 10))
-"""COCO's thresholds: .50, .55, ..., .95."""
 AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 """COCO's area ranges in pixels, both ends included: all, small, medium, large."""
-MAX_DETECTIONS = (1, 10, 100)
-"""COCO's limits on the detections of one label and image."""
 
 
 @dataclass(frozen=True, eq=False)
