@@ -174,12 +174,13 @@ def test_exports_draw_it_as_an_outline_and_records_keep_its_numbers(ellipse, tmp
     from coord_detect.answers.objects import read_objects
     from coord_eval.labelling.formats import EXPORTS
     from coord_eval.labelling.objects import DetectedObject
+    from coord_eval.settings import AnswerSettings
 
     instance = drawn_at_random(ellipse, 3, 1)
     text = encode_target(instance, markers="obj", geometry="ellipse")
     size = {"width": SIZE[0], "height": SIZE[1]}
     answer = {"image": "a.png", "image_id": 1, "text": text, "finish_reason": "stop", **size}
-    (found,) = read_objects(answer, geometry="ellipse")
+    (found,) = read_objects(answer, reading=AnswerSettings(geometry="ellipse"))
     record = json.loads(json.dumps(found.to_record()))
     assert DetectedObject.from_record(record).to_record() == found.to_record()
     assert record["coordinates"] == pytest.approx(instance.objects[0].geometry.coordinates, abs=6e-4)
