@@ -51,6 +51,11 @@ def test_side_that_leaves_no_image_is_told(records):
         coord_data.inspect(records, min_side=49)
 
 
+def test_image_with_as_many_objects_as_a_target_may_have_has_none_beyond(records):
+    (told,) = (f for f in coord_data.inspect(records, max_objects=3).findings if f.code == "too_many_objects")
+    assert told.count == 1 and told.evidence.startswith("1 image has more objects, up to 4 (d.png)")
+
+
 def test_command_and_page_leave_out_what_python_does(records, tmp_path):
     words = ["inspect", str(records), "--min-side", "32", "--out", str(tmp_path / "out"), "--workers", "1"]
     CliRunner().invoke(app, words)

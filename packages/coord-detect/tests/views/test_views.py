@@ -52,7 +52,7 @@ def white_box(image):
 
 
 @pytest.mark.parametrize("box", [(0, 0, 24, 16), (72, 48, 96, 64), (32, 24, 56, 40)])
-@pytest.mark.parametrize("word", ["mirror", "scale:2", "scale:0.5", "tiles:64x40", "classes", *OWN])
+@pytest.mark.parametrize("word", ["mirror", "scale:2", "scale:0.5", "tiles:64x40", "tiles:96x40", "classes", *OWN])
 def test_box_returns_exactly_to_where_it_is(word, box):
     looks = (
         [word]
@@ -97,7 +97,9 @@ def test_tiles_are_as_large_as_the_model_sees_unreduced():
 
 
 def test_enlarged_image_may_have_so_many_more_pixels():
-    assert [look.pixels for look in views_of(["scale:2"])[0].looks(600, 300, Question("?"))] == [4]
+    for factor in (0.1, 2.0, 10.0):
+        (scale,) = views_of([f"scale:{factor}"])
+        assert [look.pixels for look in scale.looks(600, 300, Question("?"))] == [factor**2]
 
 
 @pytest.mark.parametrize(

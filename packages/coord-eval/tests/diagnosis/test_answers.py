@@ -40,9 +40,10 @@ def answers(coco_set, write):
     ]
 
 
-def diagnosis(coco_set, predictions, diagnose=True, **options):
+def diagnosis(coco_set, predictions, diagnose=True, **reading):
     """What scoring says of other ways to read the numbers."""
-    notes = score(coco_set, predictions, report=ReportSettings(diagnose=diagnose), **options).notes
+    told = {"answers": AnswerSettings(**reading), "report": ReportSettings(diagnose=diagnose)}
+    notes = score(coco_set, predictions, **told).notes
     return [note for note in notes if note.startswith("diagnosis: ")]
 
 
@@ -213,6 +214,13 @@ def test_diagnose_names_the_labels_where_they_alone_are_wrong(coco_set, predicti
         count = sum(not a["iscrowd"] and a["category_id"] == true for a in coco_set["annotations"])
         assert f"{pair} ({count})" in lines[1]
     assert "and 1 more" in lines[1]
+
+
+def test_half_of_the_names_with_half_of_the_labels_right_is_told():
+    boxes = [(1, [10, 10, 30, 30]), (2, [50, 50, 30, 30])]
+    coco_set = coco(*((i, k, box) for i in (1, 2) for k, box in boxes), names=("cat", "dog"), images=(1, 2))
+    results = [{"image_id": i, "category_id": 1, "bbox": box, "score": 0.5} for i in (1, 2) for _, box in boxes]
+    assert any("of 2 categories with objects 1 is answered" in line for line in diagnosis(coco_set, results))
 
 
 def test_diagnose_tells_labels_from_numbers_where_both_are_wrong(coco_set):

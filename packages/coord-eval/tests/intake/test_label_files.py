@@ -82,6 +82,7 @@ def test_outlines_and_keypoints(tmp_path):
     unknown = write(tmp_path / "u" / "labels", {"a": [f"{line} .5"] * 3})
     with pytest.raises(InputError, match=r"all 3 lines have 57 numbers, as keypoints have .* kpt_shape"):
         score(truth, unknown)
+    assert len(score(truth, write(tmp_path / "two" / "labels", {"a": [f"{line} .5"] * 2})).detections) == 2
 
 
 @pytest.mark.parametrize(
