@@ -56,6 +56,11 @@ def wrapped_table() -> str:
             else (f"{row['found']:.6f} | {row['expected']:.6f} | {max(row['gap'].values()):.1e}")
         )
         lines.append(f"| {row['wrapping']} | {row['loss']} | {cells} |")
+    for row in measure("sft", "dpo", "--wrapped"):
+        found, expected = row["fused"], row["dense"]
+        moved = max(abs(found["moved"][name] / whole - 1) for name, whole in expected["moved"].items())
+        cells = f"{found['loss'][-1]:.6f} | {expected['loss'][-1]:.6f} | {moved:.1e}"
+        lines.append(f"| {row['wrapping']} | TRL's {row['trainer'].upper()}, step 2 | {cells} |")
     return "\n".join(lines) + "\n"
 
 

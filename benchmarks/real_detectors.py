@@ -330,7 +330,7 @@ def fusion(
     """
     from random import Random
 
-    from coord_eval import choose_fusion, fuse_predictions, score
+    from coord_eval import ReportSettings, choose_fusion, fuse_predictions, score
 
     found = {answered.name: answered for answered in load(photos)}
     draw = Random(0)
@@ -345,7 +345,7 @@ def fusion(
         chosen = {*Random(split).sample(numbers, annotated or len(numbers) // 2)}
         halves = [_of_images(lists, images) for images in (chosen, {*numbers} - chosen)]
         (own, rows), (other, held_out) = halves
-        choice = choose_fusion({name: score(own, rows[name], diagnose=False) for name in lists})
+        choice = choose_fusion({name: score(own, rows[name], report=ReportSettings(diagnose=False)) for name in lists})
         way = choice.chosen
         ways = {
             "plain": fuse_predictions(held_out),
@@ -353,8 +353,11 @@ def fusion(
                 held_out, weights=way.weights, calibrations=choice.calibrations, alone=way.alone
             ),
         }
-        best = max(score(other, held_out[name], diagnose=False)["AP"] for name in lists)
-        gains = {name: score(other, [*e.records], diagnose=False)["AP"] - best for name, e in ways.items()}
+        best = max(score(other, held_out[name], report=ReportSettings(diagnose=False))["AP"] for name in lists)
+        gains = {
+            name: score(other, [*e.records], report=ReportSettings(diagnose=False))["AP"] - best
+            for name, e in ways.items()
+        }
         told = ", ".join(f"{name} {gain:+.4f}" for name, gain in gains.items())
         print(f"{split}: better list {best:.4f}, against it: {told}; expected {way.gain:+.4f}: {way.name}", flush=True)
         for name, gain in gains.items():
@@ -372,13 +375,13 @@ def calibration(photos: Path) -> None:
     import numpy as np
     from scipy.optimize import isotonic_regression
 
-    from coord_eval import score
+    from coord_eval import ReportSettings, score
     from coord_eval.calibration.calibration import out_of_fold
 
     for answered in load(photos):
         if answered.name == "pedestrians":  # finds too few
             continue
-        scored = score(answered.truth, answered.results, diagnose=False)
+        scored = score(answered.truth, answered.results, report=ReportSettings(diagnose=False))
         scores_D, hit_D = scored.detections.scores_D, scored.ranked.hit_TD[0]
         fold_D = (np.random.default_rng(0).permutation(len(scored.truth)) % 5)[scored.detections.image_D]
         isotonic_D = np.zeros(len(scores_D))

@@ -31,11 +31,11 @@ def assert_same(row):
 
 @pytest.fixture(scope="module")
 def rows():
-    return outcomes("accelerate", "fsdp2", "tensor")
+    return outcomes("process", "fsdp2", "tensor")
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("wrapping", ["accelerate's device map", "FSDP2 (`fully_shard`)"])
+@pytest.mark.parametrize("wrapping", ["accelerate's device map", "hub kernels", "FSDP2 (`fully_shard`)"])
 def test_wrapping_is_exact(rows, wrapping, loss):
     assert_same(rows[wrapping, loss])
 

@@ -1,6 +1,6 @@
 """Losses of a tiny model with offsets in each wrapping on two ranks, beside those of its logits in one process.
 
-    python tests/wrapped_losses.py [accelerate] [fsdp2] [tensor] [zero]
+    python tests/wrapped_losses.py [process] [fsdp2] [tensor] [zero]
 
 Prints a row of JSON for each wrapping and loss: the loss and its reference, and how far the gradients of the tables
 are from the reference, as a part of the largest. `rows` multiplies by the head's weight itself, as TRL does.
@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.multiprocessing import start_processes
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, rms_norm
 
 from coord_adapter import MODULE_NAME, install_coord_offset_adapter
 from coord_codec import CoordGrid, CoordVocab
@@ -101,6 +101,23 @@ def dispatched(loss):
     return value.item(), {name: table.grad for name, table in tables(model).items()}
 
 
+def kernelized(loss):
+    """What `use_kernels=True` does, in one process: `kernelize` puts the forward pass of a layer on each module."""
+    model, called = prepared(loss), []
+
+    def forward(self, hidden_states):
+        called.append(self)
+        return rms_norm(hidden_states, hidden_states.shape[-1:], self.weight, self.variance_epsilon)
+
+    norms = [module for module in model.modules() if type(module).__name__ == "Qwen2RMSNorm"]
+    for norm in norms:
+        norm.forward = MethodType(forward, norm)
+    value = loss_of(model, loss, IDS_BT)
+    value.backward()
+    assert called == norms
+    return value.item(), {name: table.grad for name, table in tables(model).items()}
+
+
 def own_rows():
     return IDS_BT[dist.get_rank() :: RANKS]
 
@@ -123,9 +140,11 @@ def fsdp2(loss):
 
 def zero(stage):
     def wrapped(loss):
-        import deepspeed
+        import deepspeed.ops
+        from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
         from deepspeed.utils import safe_get_full_grad
 
+        deepspeed.ops.__compatible_ops__[ShareMemCommBuilder.NAME] = False  # it would be compiled, for minutes
         model = prepared(loss)
         own = tables(model)
         # From the first element on: by default, what is smaller than 100,000 stays whole.
@@ -156,7 +175,7 @@ def tensor_parallel(site):
 
 
 WRAPPINGS = {
-    "accelerate": {"accelerate's device map": dispatched},
+    "process": {"accelerate's device map": dispatched, "hub kernels": kernelized},
     "fsdp2": {"FSDP2 (`fully_shard`)": fsdp2},
     "tensor": {f"tensor parallelism of the {site}": tensor_parallel(site) for site in ("head", "embedding")},
     "zero": {f"DeepSpeed ZeRO {stage}": zero(stage) for stage in (2, 3)},
@@ -194,9 +213,9 @@ def be_a_rank(rank, folder, names):
 def main(names):
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    print_rows([name for name in names if name == "accelerate"])
+    print_rows([name for name in names if name == "process"])
     with tempfile.TemporaryDirectory() as folder:
-        on_ranks = [name for name in names if name != "accelerate"]
+        on_ranks = [name for name in names if name != "process"]
         start_processes(be_a_rank, (folder, on_ranks), nprocs=RANKS, start_method="fork")
 
 

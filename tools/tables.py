@@ -100,6 +100,20 @@ def answer_formats() -> str:
     return rows_of(["format", "one object", "numbers are divided by"], rows)
 
 
+def scoring_settings() -> str:
+    """Return the records of settings that `coord_eval.score` takes."""
+    from typer.main import get_command
+
+    from coord_codec.settings import settings_table
+    from coord_eval import AnswerSettings, CeilingSettings, CocoParams, LabelSettings, ReportSettings
+    from coord_eval.cli import app
+
+    command = get_command(app).commands["score"]
+    records = {"answers": AnswerSettings, "labels": LabelSettings, "ceiling": CeilingSettings}
+    options = {word for option in command.params for word in option.opts}
+    return settings_table({**records, "report": ReportSettings, "report.params": CocoParams}, options)
+
+
 def loss_terms() -> str:
     """Return the loss terms."""
     from coord_losses import registered_terms
@@ -194,6 +208,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "geometries": geometries,
     "answer-formats": answer_formats,
     "rewards": rewards,
+    "scoring-settings": scoring_settings,
     "loss-terms": loss_terms,
     "metrics": metrics,
     "loss-groups": loss_groups,

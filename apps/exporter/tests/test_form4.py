@@ -11,7 +11,9 @@ ROPE = {"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved":
 
 @pytest.mark.parametrize("form", [None, 4])
 def test_merge_writes_small_files_in_the_form_and_equal_weights(files, tmp_path, form):
-    out = tmp_path / "out"
+    out, config = tmp_path / "out", read_json(files / "base" / "config.json")
+    config["text_config"]["rope_parameters"]["partial_rotary_factor"] = 0.5
+    edit_json(files / "base" / "config.json", **config)
     merge(files / "base", files / "adapter", out, quiet=True, verify=False, form=form)
     text, vision = (read_json(out / "config.json")[f"{part}_config"] for part in ("text", "vision"))
     tokenizer, processor = (read_json(out / f"{part}_config.json") for part in ("tokenizer", "processor"))
@@ -21,6 +23,7 @@ def test_merge_writes_small_files_in_the_form_and_equal_weights(files, tmp_path,
         assert not (out / "preprocessor_config.json").exists()
         return
     assert (text["rope_theta"], text["rope_scaling"]) == (10000.0, ROPE | {"type": "default"})
+    assert text["partial_rotary_factor"] == 0.5
     assert vision["model_type"] == "qwen3_vl" and not {"rope_parameters", "extra_special_tokens"} & {
         *text,
         *vision,

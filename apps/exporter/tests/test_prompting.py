@@ -86,11 +86,13 @@ def test_image_processor_of_out_has_the_pixels_of_training(files):
     assert json.loads(path.read_text()) == before
 
 
-def test_both_spellings_of_pixels_are_those_of_training(files):
+@pytest.mark.parametrize("form", [None, 4])
+def test_both_spellings_of_pixels_are_those_of_training(files, form):
+    (files / "base" / "processor_config.json").unlink()
     path = files / "base" / "preprocessor_config.json"
     path.write_text(json.dumps({"min_pixels": 1024, "max_pixels": 9999, "size": {"longest_edge": 9999}}))
     put_card(files / "adapter", pixels={"min": 2048, "max": 4096}, fingerprint=coord_vocab().fingerprint("qwen"))
-    merge_in(files, files / "out")
+    merge_in(files, files / "out", form=form)
     out = json.loads((files / "out" / "preprocessor_config.json").read_text())
     assert out == {"min_pixels": 2048, "max_pixels": 4096, "size": {"longest_edge": 4096}}
 

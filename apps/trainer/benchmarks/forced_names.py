@@ -11,7 +11,7 @@ from coord_detect.answers.answering_model import AnsweringModel
 from coord_detect.answers.records import prediction_records
 from coord_detect.detection.image_sources import annotated_sources
 from coord_detect.environment import set_environment
-from coord_eval import fit_calibration, score
+from coord_eval import ReportSettings, fit_calibration, score
 from coord_trainer.config.run_config import load_run_config
 
 THREE = ("red circle", "blue square", "green triangle")
@@ -38,7 +38,12 @@ def main(run: Path) -> None:
         kept = [i.model_copy(update={"objects": [o for o in i.objects if o.desc in wanted]}) for i in truth.instances]
         for among, asked in [("all", model), *([("these", masked(model))] if only else [])]:
             records = [record for some in prediction_records(asked, sources.images, 100) for record in some]
-            scored = score(replace(truth, instances=tuple(kept)), records, diagnose=False, **asked.reading)
+            scored = score(
+                replace(truth, instances=tuple(kept)),
+                records,
+                answers=asked.reading,
+                report=ReportSettings(diagnose=False),
+            )
             fitted = fit_calibration(scored)
             before, after = fitted.reliability["before"], fitted.reliability["after"]
             counts = f"{fitted.rests_on['boxes']} | {fitted.rests_on['hits']}"

@@ -25,10 +25,9 @@ import typer
 from coord_codec import Instance, Object, read_annotations, read_instances, write_instances
 from coord_detect.model.checkpoints import locate_model
 from coord_eval.boxes.iou import box_iou
-from coord_eval.intake.answers import AnswerSettings, load_predictions
+from coord_eval.intake.answers import load_predictions
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.ground_truth import load_ground_truth
-from coord_eval.intake.joining import LabelSettings
 from coord_eval.review import LabelLikelihood, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES, gather
@@ -36,6 +35,7 @@ from coord_eval.review.findings import Proposal, ReviewFinding, places_in_images
 from coord_eval.review.likelihood import goes_on, surprises
 from coord_eval.review.probability import LABEL_KINDS
 from coord_eval.review.weights import MISSING, AnswerWeights
+from coord_eval.settings import AnswerSettings, LabelSettings
 from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import CATEGORIES, draw_shapes
@@ -180,7 +180,9 @@ def judge(
             detector, sources, folder / "answers", {"model": str(model), "prompt": ""}, batch=batch
         ) as done:
             print(f"seed {seed}: {len(done.records)} answers", flush=True)
-        (folder / "reading.json").write_text(json.dumps(detector.reading))
+        (folder / "reading.json").write_text(
+            json.dumps({name: getattr(detector.reading, name) for name in detector.reading.changed()})
+        )
         for rate in (0.0, *RATES):
             records, _ = plant(clean, rate, seed)
             rows = [JudgedRecord(s, i, i.image_id) for s, i in zip(sources.images, records, strict=True)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
@@ -23,12 +24,12 @@ from PIL import Image
 from coord_codec import read_instances
 from coord_data.reading.read import read_source
 from coord_detect.answers.answering_model import AnsweringModel
-from coord_detect.answers.finish import FUSED, Finish, read_options
+from coord_detect.answers.finish import FUSED, Finish, answer_settings
 from coord_detect.answers.objects import read_objects
 from coord_detect.settings.decoding import Decoding
 from coord_detect.views.asking import looks_of
 from coord_detect.views.registry import check_views
-from coord_eval import Evaluation, score
+from coord_eval import Evaluation, ReportSettings, score
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import draw_shapes
@@ -90,14 +91,14 @@ def evaluated(
 ) -> Evaluation:
     """Return the evaluation of the answers to images with some of their views."""
     decoding = Decoding(boxes=boxes)
-    options = read_options(detector.config, decoding)
+    reading = answer_settings(detector.config, decoding)
     finish = Finish(tuple(words), detector.finish.question)
     chosen = [{**r, "views": [v for v in r["views"] if v["view"] in words]} for r in records]
     if words:
         for record in chosen:
-            found = read_objects(record, None, finish, **options)
+            found = read_objects(record, None, finish, reading)
             record |= {"objects": [item.to_record() for item in found], FUSED: dict(found.fused)}
-    return score(truth, chosen, diagnose=False, fuse=suppress, **options)
+    return score(truth, chosen, report=ReportSettings(diagnose=False), answers=replace(reading, fuse=suppress))
 
 
 def scores(*arguments: Any) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from coco_document import coco_document
@@ -104,3 +105,6 @@ def test_more_ranks_than_images_is_one_line(call, monkeypatch, tmp_path):
     monkeypatch.setattr(run, "world_size", lambda: 2)
     code, (line,) = call("train", SOFT, *DATA, "run.dir=new")
     assert code == 2 and "1 usable training image for 2 ranks" in line and not (tmp_path / "new").exists()
+    monkeypatch.setattr(run, "load_data", lambda *_: SimpleNamespace(train=[1, 2]))
+    config = SimpleNamespace(data=SimpleNamespace(given=False))
+    assert len(run._load(config, tmp_path).train) == 2

@@ -174,7 +174,8 @@ def test_bake_gives_equal_logits_and_an_ordinary_model(tmp_path, combination):
     baked = bake_offsets(model)
     assert baked is model
     assert set(model.state_dict()) == set(tiny(tied).state_dict())
-    assert model.config.tie_word_embeddings is (tied and tie_head)
+    configs = (model.config, model.config.text_config)
+    assert [config.tie_word_embeddings for config in configs] == [tied and tie_head] * 2
     torch.testing.assert_close(logits(model), expected, rtol=1e-4, atol=1e-4)
     model.save_pretrained(tmp_path)
     again = transformers.Qwen3VLForConditionalGeneration.from_pretrained(tmp_path).eval()

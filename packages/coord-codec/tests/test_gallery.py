@@ -5,7 +5,7 @@ from io import BytesIO
 
 import pytest
 
-from coord_codec.pages import Card, Gallery
+from coord_codec.pages import Card, Drawn, Gallery
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -50,3 +50,8 @@ def test_each_problem_is_told_once_with_the_number_of_its_images(tmp_path):
     assert images.read("c.png", b"no image") is None
     first, second = images.notes
     assert first == "2 images, the first a.png: the file does not exist" and second.startswith("c.png: cannot be")
+
+
+def test_box_is_drawn_above_one_threshold_and_up_to_another():
+    drawn = Drawn("cat", (0, 0, 1, 1), above=0.25, up_to=0.5)
+    assert [drawn.is_drawn(value) for value in (0.2, 0.25, 0.3, 0.5, 0.6)] == [False, False, True, True, False]

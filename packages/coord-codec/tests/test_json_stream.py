@@ -5,6 +5,7 @@ import json
 import pytest
 
 from coord_codec import InputError, json_stream
+from coord_codec.json_numbers import NumberRows
 from coord_codec.json_stream import stream_lists
 
 DOCUMENT = {
@@ -61,3 +62,47 @@ def test_stream_lists_names_other_encodings_and_missing_files(tmp_path):
         list(stream_lists(tmp_path / "a.json"))
     with pytest.raises(InputError, match="cannot be read"):
         list(stream_lists(tmp_path / "b.json"))
+
+
+ROWS = {
+    "as Python writes them": ('{"id": 1, "bbox": [1, 2.5]}, {"id": 22, "bbox": [-3e-05, 4.0]}', 2),
+    "compact": ('{"id":1,"bbox":[1,2.5]},{"id":22,"bbox":[3,4.0]},{"id":-3,"bbox":[0,0]}', 3),
+    "indented": ('{\n  "id": 1\n },\n {\n  "id": 2\n }', 2),
+    "one": ('{"id": 1, "score": 0.5}', 1),
+    "exponents": ('{"s": 1e-7}, {"s": 12e-12}', 2),
+    "exponents without a sign": ('{"s": 1e7}, {"s": 2e7}', 0),
+    "exponents in one row": ('{"s": 1.5}, {"s": 2E-7}', 0),
+    "of 70 bits": ('{"id": 1180591620717411303424}, {"id": 2}', 2),
+    "another order": ('{"id": 1, "s": 2}, {"s": 2, "id": 1}', 0),
+    "another key": ('{"id": 1}, {"di": 1}', 0),
+    "a digit in a key": ('{"id":1},{"id2":1}', 0),
+    "a dash in a key": ('{"id": 1}, {"-id": 1}', 0),
+    "white space in a key": ('{"id": 1}, {"id ":1}', 0),
+    "a longer list": ('{"b": [1, 2]}, {"b": [1, 2, 3]}', 0),
+    "nested": ('{"b": [[1, 2]]}, {"b": [[1, 2]]}', 0),
+    "true": ('{"b": true}, {"b": true}', 0),
+    "null": ('{"b": 1}, {"b": null}', 0),
+    "NaN": ('{"b": NaN}, {"b": NaN}', 0),
+    "text": ('{"b": "1"}, {"b": "2"}', 0),
+    "twice the key": ('{"b": 1}, {"b": 2, "b": 3}', 0),
+    "an escaped key": ('{"b": 1}, {"\\u0062": 2}', 0),
+    "no number": ('{"b": 1}, {"b": }', 0),
+    "two numbers": ('{"b": 1}, {"b": 1 2}', 0),
+    "a leading zero": ('{"b": 1}, {"b": 02}', 0),
+    "no comma": ('{"b": 1} {"b": 2}', 0),
+}
+
+
+@pytest.mark.parametrize("text, count", ROWS.values(), ids=ROWS)
+def test_rows_of_numbers_are_those_of_json_and_others_are_none(text, count):
+    rows = NumberRows.of(text)
+    assert (rows is not None) == (count > 0)
+    if rows is not None:
+        expected = json.loads(f"[{text}]")
+        assert (len(rows), list(rows)) == (count, expected)
+        assert rows.numbers == [
+            n for row in expected for v in row.values() for n in (v if isinstance(v, list) else [v])
+        ]
+        own = {key for key, width in rows.widths.items() if width is None}
+        assert {key: rows.column(key) for key in own} == {key: [row[key] for row in expected] for key in own}
+        assert [[*map(type, row.values())] for row in rows] == [[*map(type, row.values())] for row in expected]

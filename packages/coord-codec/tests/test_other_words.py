@@ -36,7 +36,7 @@ def inspect(source: str, out: str = "") -> None:
         (["predict", "m", "--epochs", "3"], "training.num_train_epochs=N"),
         (["predict", "m", "--device", "0"], "nothing is needed"),
         (["detect", "m"], "predict"),
-        (["validate", "x"], "inspect"),
+        (["Validate", "x"], "inspect"),
         (["train", "x"], "uv run apps/trainer train"),
     ],
 )

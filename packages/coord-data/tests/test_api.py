@@ -55,6 +55,7 @@ def test_prepare_returns_what_it_wrote(annotations, tmp_path):
     ("call", "named", "told"),
     [
         (coord_data.load, {"fromat": "yolo"}, "fromat: no such rule; known are .*on_bad_box"),
+        (coord_data.load, {"split": "train"}, "split: no such rule; .*; use the split's file or folder"),
         (coord_data.inspect, {"on_bad_box": "maybe"}, "on_bad_box: "),
         (coord_data.load, {"images": "nowhere"}, "nowhere"),
     ],

@@ -97,3 +97,17 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place, prepared):
     allowed = ReadingRules(allow_outside=True)
     assert len(load_annotated(place / "out", allowed)) == 1
     assert len(load_annotated(place / "a.json", allowed.model_copy(update={"images": place / "images"}))) == 1
+
+
+@pytest.mark.parametrize("below", ["voc/a.xml", "photos/deep/instances.json"])
+def test_annotations_below_the_file_that_is_read_are_told(place, prepared, below):
+    (place / "set/labels.csv").parent.mkdir()
+    (place / "set/labels.csv").write_text("image,label,xmin,ymin,xmax,ymax\na.png,cat,1,2,30,40\n")
+    Image.new("RGB", (64, 48)).save(place / "set/a.png")
+    _, alone = prepared("set", "--out", "out")
+    assert "are not" not in alone
+    (place / "set" / below).parent.mkdir(parents=True)
+    (place / "set" / below).write_text(VOC if below.endswith("xml") else coco())
+    code, said = prepared("set", "--out", "out2")
+    assert code == 0
+    assert f"labels.csv is read; the annotations in {below.rpartition('/')[0]} are not" in said

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import typer
 
-from coord_eval import score
+from coord_eval import AnswerSettings, score
 
 METHODS = (None, "nms:0.5", "nms:0.7", "nms:0.85", "wbf:0.55", "wbf:0.7")
 
@@ -54,7 +54,7 @@ def main(images: int = 200, objects: int = 40, seed: int = 0) -> None:
         truth, results = make(images, objects, copies, seed)
         for method in METHODS:
             start = time.perf_counter()
-            evaluation = score(truth, results, fuse=method)
+            evaluation = score(truth, results, answers=AnswerSettings(fuse=method))
             seconds = time.perf_counter() - start
             rates = " | ".join(f"{evaluation.detection['0.5'][rate]:.3f}" for rate in ("precision", "recall", "f1"))
             print(

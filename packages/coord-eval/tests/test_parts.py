@@ -8,7 +8,7 @@ import pytest
 from coco_builder import coco
 from random_sets import random_set
 
-from coord_eval import InputError, merge, score
+from coord_eval import AnswerSettings, InputError, ReportSettings, merge, score
 from coord_eval.cli.main import main
 
 
@@ -33,7 +33,7 @@ def test_parts_give_the_same_bits_as_the_whole(seed, count):
     draw = random.Random(seed)
     truth, results = random_set(draw, images=12)
     results.append({**results[0], "category_id": 999})
-    whole = score(truth, sorted(results, key=lambda box: box["image_id"]), bootstrap=3)
+    whole = score(truth, sorted(results, key=lambda box: box["image_id"]), report=ReportSettings(bootstrap=3))
     parts = [score(truth, part) for part in divided(draw, results, count)]
     merged = merge(pickle.loads(pickle.dumps(parts)), bootstrap=3)
     assert without_order(merged) == without_order(whole)
@@ -65,7 +65,7 @@ def test_text_answers_in_parts(count):
             for x, y, w, h in [box["bbox"]]
         ]
         texts.append({"image_id": image, "text": json.dumps(items)})
-    settings = {"scale": "pixels", "score_source": "stated", "fuse": "nms:0.6"}
+    settings = {"score_source": "stated", "answers": AnswerSettings(scale="pixels", fuse="nms:0.6")}
     parts = [score(truth, part, **settings) for part in divided(draw, texts, count)]
     whole, merged = score(truth, texts, **settings), merge(parts)
     assert without_order(merged) == without_order(whole)
@@ -88,7 +88,8 @@ ANSWERS = [
 
 def test_every_count_of_parts_is_their_sum_whatever_each_part_has_of_it():
     truth = coco((1, 1, [5, 5, 40, 40]), (3, 2, [5, 5, 40, 40]), names=("cat", "dog"), images=range(1, 8))
-    settings = {"scale": 1000, "score_source": "constant", "fuse": "nms:0.6", "diagnose": False}
+    settings = {"score_source": "constant", "answers": AnswerSettings(scale=1000, fuse="nms:0.6")}
+    settings["report"] = ReportSettings(diagnose=False)
     whole = score(truth, ANSWERS, **settings)
     assert len(whole.format["dropped"]) > 1 and len(whole.unknown_labels) == 2 and whole.join.unknown == 2
     for parts in ([ANSWERS[k::2] for k in (0, 1)], [ANSWERS[3:], ANSWERS[:3]], [[answer] for answer in ANSWERS[:6]]):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from coco_builder import coco
 
-from coord_eval import parse_answer, score
+from coord_eval import AnswerSettings, parse_answer, score
 
 TEXT = '[{"bbox_2d": [100, 100, 500, 500], "label": "cat"}]'
 
@@ -36,7 +36,7 @@ def test_score_takes_scalars_of_numpy_and_torch(whole, real):
     results = [{"image_id": whole(1), "category_id": whole(1), "bbox": np.array([20, 10, 80, 40]), "score": real(0.5)}]
     assert score(truth, results).coco["AP"] == pytest.approx(1)
     answers = [{"image_id": whole(1), "text": TEXT, "width": whole(200), "height": real(100)}]
-    assert score(truth, answers, scale=real(1000)).coco["AP"] == pytest.approx(1)
+    assert score(truth, answers, answers=AnswerSettings(scale=real(1000))).coco["AP"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("scale", [1000, np.int64(1000), np.float32(1000), TorchLike(1000.0)])

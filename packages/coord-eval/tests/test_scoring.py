@@ -8,7 +8,21 @@ import re
 import pytest
 
 from coord_codec import CoordGrid, Instance, Object, int_to_token, token_to_int
-from coord_eval import COCO_KEYS, InputError, oracle_predictions, score
+from coord_eval import (
+    COCO_KEYS,
+    AnswerSettings,
+    CeilingSettings,
+    InputError,
+    LabelSettings,
+    ReportSettings,
+    fuse_predictions,
+    oracle_predictions,
+    score,
+    score_expression_files,
+    score_lvis,
+    scored_objects,
+)
+from coord_eval.review import review
 
 CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
 DOG = ("dog", [0.6, 0.6, 0.9, 0.9])
@@ -20,6 +34,38 @@ def test_score_of_an_empty_list_is_zero(coco_set):
     assert evaluation.detection["0.5"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert evaluation.mean_iou == 0.0
     assert evaluation.ceiling["AP"] > 0.9
+
+
+def test_fields_of_records_are_taken_as_keywords_with_a_sentence(one_cat, answer):
+    """As before they were records; each says the new form, and acts as it does."""
+    records = [answer(1, CAT)]
+    with pytest.warns(DeprecationWarning) as told:
+        older = score(one_cat, records, "pycocotools", scale=999, max_objects=3, bootstrap=2, lenient=True)
+    assert [str(one.message).split(";")[0] for one in told] == [
+        "score(scale=...) is now score(answers=AnswerSettings(scale=...))",
+        "score(max_objects=...) is now score(ceiling=CeilingSettings(max_objects=...))",
+        "score(bootstrap=...) is now score(report=ReportSettings(bootstrap=...))",
+        "score(lenient=...) is now score(labels=LabelSettings(lenient=...))",
+    ]
+    assert {one.filename for one in told} == {__file__}
+    settings = {"ceiling": CeilingSettings(max_objects=3), "report": ReportSettings(bootstrap=2)}
+    settings |= {"answers": AnswerSettings(scale=999), "labels": LabelSettings(lenient=True)}
+    assert older.to_json() == score(one_cat, records, "pycocotools", **settings).to_json()
+
+
+def test_a_setting_that_acts_in_score_alone_is_refused_elsewhere(one_cat, answer):
+    calls = {
+        "review": lambda given: review(one_cat, [answer(1, CAT)], answers=given),
+        "fuse_predictions": lambda given: fuse_predictions({"a": [answer(1, CAT)]}, answers=given),
+        "scored_objects": lambda given: scored_objects(answer(1, CAT), answers=given),
+        "score_lvis": lambda given: score_lvis({}, [], answers=given),
+        "score_expression_files": lambda given: score_expression_files([], [], answers=given),
+    }
+    for name, call in calls.items():
+        with pytest.raises(InputError, match=rf"fuse: it acts in score\(\), and has no effect in {name}\(\)"):
+            call(AnswerSettings(fuse="nms"))
+    with pytest.raises(InputError, match="lenient: it acts in score"):
+        review(one_cat, [answer(1, CAT)], labels=LabelSettings(lenient=True))
 
 
 def test_score_documents_each_keyword_of_its_signature_and_takes_it(one_cat, answer):
@@ -204,7 +250,7 @@ def truth(request):
 @pytest.mark.parametrize(("markers", "form"), [("obj", "tokens"), ("qwen", "numbers")])
 def test_oracle_predictions_score_exactly_the_ceiling(truth, markers, form):
     records = oracle_predictions(truth, markers=markers, form=form, max_objects=30)
-    evaluation = score(truth, records, max_objects=30)
+    evaluation = score(truth, records, ceiling=CeilingSettings(max_objects=30))
     assert evaluation.coco == pytest.approx(evaluation.ceiling, abs=1e-12)
     assert evaluation.coco["AP"] > 0.95
     assert evaluation.format["dropped"] == {}
@@ -213,7 +259,7 @@ def test_oracle_predictions_score_exactly_the_ceiling(truth, markers, form):
 @pytest.mark.parametrize("form", ["tokens", "numbers"])
 def test_oracle_predictions_in_json_score_the_ceiling(truth, form):
     records = oracle_predictions(truth, style="json", form=form, max_objects=30)
-    evaluation = score(truth, records, max_objects=30)
+    evaluation = score(truth, records, ceiling=CeilingSettings(max_objects=30))
     assert evaluation.coco == pytest.approx(evaluation.ceiling, abs=1e-12)
 
 
@@ -236,12 +282,12 @@ def test_oracle_predictions_that_are_off_score_below_the_ceiling(truth, name):
 
 def test_oracle_predictions_on_another_grid_score_below_the_ceiling(truth):
     records = oracle_predictions(truth)
-    off = score(truth, records, grid=CoordGrid(scale=999))
+    off = score(truth, records, answers=AnswerSettings(grid=CoordGrid(scale=999)))
     assert off.mean_iou < score(truth, records).mean_iou - 0.0003
 
 
 def test_object_limit_lowers_the_ceiling_by_its_recall(coco_set):
-    evaluation = score(coco_set, oracle_predictions(coco_set, max_objects=3), max_objects=3)
+    evaluation = score(coco_set, oracle_predictions(coco_set, max_objects=3), ceiling=CeilingSettings(max_objects=3))
     assert evaluation.coco == pytest.approx(evaluation.ceiling, abs=1e-12)
     assert evaluation.ceiling["AP"] < 0.8
     assert evaluation.detection["0.5"]["precision"] == 1.0
@@ -260,7 +306,15 @@ def test_options_for_text_that_change_nothing_on_a_results_list_are_noted():
     ]
     results = [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 4, 4], "score": 0.5}]
     assert not any("had no effect" in note for note in score(truth, results).notes)
-    changed = score(truth, results, "pycocotools", "constant", scale=999, synonyms={"cat": ["kitty"]}, max_objects=3)
+    changed = score(
+        truth,
+        results,
+        "pycocotools",
+        "constant",
+        answers=AnswerSettings(scale=999),
+        labels=LabelSettings(synonyms={"cat": ["kitty"]}),
+        ceiling=CeilingSettings(max_objects=3),
+    )
     assert any("itself: scale, score_source, synonyms had no effect" in note for note in changed.notes)
 
 
@@ -275,7 +329,9 @@ def test_oracle_predictions_refuse_objects_in_an_image_without_size(one_cat):
 def test_a_reason_of_more_than_half_of_the_drops_is_noted_with_what_to_try(faulty, noted):
     records = ['{"bbox_2d": [1, 2, 3], "label": "cat"}'] * faulty + ['{"bbox_2d": [1, 2, 30, 40], "label": "cat"}'] * 2
     images = [Instance(image="a.jpg", image_id=1, width=9, height=9, objects=[{"desc": "cat", "bbox": [0, 0, 1, 1]}])]
-    notes = score(images, [{"image_id": 1, "text": f"[{', '.join(records)}]"}], scale=1000).notes
+    notes = score(
+        images, [{"image_id": 1, "text": f"[{', '.join(records)}]"}], answers=AnswerSettings(scale=1000)
+    ).notes
     found = [note for note in notes if note.startswith("3 of 5 objects were dropped as wrong_arity: ")]
     assert bool(found) == noted
     assert all("geometry" in note for note in found)

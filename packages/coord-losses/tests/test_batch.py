@@ -58,7 +58,7 @@ def test_supervised_rows_refuse_another_length():
 @pytest.mark.parametrize("left", [False, True])
 def test_slots_name_the_rows_that_predict_the_coordinates(left):
     one = [-100, -100, *answer(BINS[0]), -100]
-    two = [-100, *answer(*BINS)]
+    two = [WORD, *answer(*BINS)]  # nothing precedes its first token
     labels = padded(one, two, left=left)
     starts = [labels.shape[1] - len(one), 0] if left else None
     slots = ObjectSlots.from_layouts(layouts_of(one, two), labels, [[TRUE[0]], list(TRUE)], VOCAB, starts=starts)

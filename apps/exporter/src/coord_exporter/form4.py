@@ -26,6 +26,8 @@ _OF_ALL = {f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls"
 """Special tokens of every tokenizer, as opposed to those of a model, which form 4 lists as `extra_special_tokens`."""
 _VISION_THETA = 10000.0
 """The only base of a vision tower's rotary embedding that transformers 4 has, in code."""
+_BESIDE = ("rope_theta", "partial_rotary_factor")
+"""Values of `rope_parameters` that stand beside `rope_scaling` in form 4."""
 _TOKENIZER, _PROCESSOR = "tokenizer_config.json", "processor_config.json"
 _NEWER = ("backend", "extra_special_tokens", "model_specific_special_tokens")
 """Fields of tokenizer_config.json that form 4 has not, or in another form."""
@@ -68,7 +70,8 @@ def _without_parameters(section: dict[str, Any], where: str, *, in_vision: bool)
     if not isinstance(stated := section.get("rope_parameters"), dict):
         return section
     rest = {key: value for key, value in section.items() if key != "rope_parameters"}
-    scaling = {key: value for key, value in stated.items() if key not in ("rope_theta", "partial_rotary_factor")}
+    beside = {key: value for key, value in stated.items() if key in _BESIDE}
+    scaling = {key: value for key, value in stated.items() if key not in _BESIDE}
     theta = stated.get("rope_theta")
     if not isinstance(theta, int | float) or (in_vision and theta != _VISION_THETA):
         expected = f"{_VISION_THETA:g}" if in_vision else "a number"
@@ -78,8 +81,8 @@ def _without_parameters(section: dict[str, Any], where: str, *, in_vision: bool)
     if in_vision:
         return rest
     if scaling != {"rope_type": "default"}:
-        return rest | {"rope_theta": theta, "rope_scaling": scaling | {"type": scaling.get("rope_type")}}
-    return rest | {"rope_theta": theta, "rope_scaling": None}
+        return rest | beside | {"rope_scaling": scaling | {"type": scaling.get("rope_type")}}
+    return rest | beside | {"rope_scaling": None}
 
 
 def _small_files(export: Export) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ import torch
 from tiny_checkpoint import merge_in, merge_quietly, read_all, refused
 
 from coord_exporter import ExportError, InputError
+from coord_exporter.checkpoint import staging
 from coord_exporter.checkpoint.staging import staged
 from coord_exporter.cli import main
 
@@ -203,3 +204,7 @@ def test_check_space_refuses_a_disk_too_small(files, monkeypatch):
     usage = shutil.disk_usage(files)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     refused(files, "needs 0.02 GB and the disk has 0.00 GB free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000 + staging._MARGIN))
+    staging.check_space(files / "out", 1000)
+    with pytest.raises(InputError, match="needs"):
+        staging.check_space(files / "out", 1001)

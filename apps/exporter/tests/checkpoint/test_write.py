@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from tiny_checkpoint import make_adapter, merge_in, merge_quietly, read_all, read_json
 
 from coord_exporter import ExportError
+from coord_exporter.checkpoint import write
 
 
 def check_index(out):
@@ -38,6 +40,11 @@ def test_shards_are_those_of_the_base(sharded, tmp_path):
     # A file of which no tensor changes type or shape keeps its header, one that is not adapted every byte.
     same = [n for n in names if (tmp_path / "out" / n).read_bytes() == (sharded / "base" / n).read_bytes()]
     assert 0 < len(same) < len(names)
+
+
+def test_tensors_that_fill_a_shard_to_its_last_byte_share_it():
+    rows = [SimpleNamespace(nbytes=size, dtype="BF16") for size in (4, 6, 1, 12)]
+    assert [[row.nbytes for row in shard] for shard in write._split(rows, 10)] == [[4, 6], [1], [12]]
 
 
 @pytest.mark.parametrize(("size", "least"), [(90_000, 5), (300_000, 2), (10**9, 1)])

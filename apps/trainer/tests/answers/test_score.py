@@ -6,7 +6,7 @@ import pytest
 
 from coord_codec import Instance, encode_target
 from coord_detect.answers.summary import summary
-from coord_eval import score
+from coord_eval import AnswerSettings, score
 from coord_trainer.answers.score import headline, run_sections
 
 MANIFEST = {
@@ -92,7 +92,7 @@ def test_checkpoints_of_shapes_are_compared_by_their_own_measure():
     images = [Instance(image="a.png", image_id=1, width=64, height=64, objects=[{"desc": "cat", "geometry": shape}])]
     text = encode_target(images[0], geometry="point").replace("coord_250|", "coord_255|")
     answer = {"image_id": 1, "text": text, "finish_reason": "stop"}
-    found = score(images, [answer], geometry="point")
+    found = score(images, [answer], answers=AnswerSettings(geometry="point"))
     assert headline(found) == pytest.approx({"AP": 1.0, "AP50": 1.0}) and "mean IoU" not in " ".join(summary(found))
     boxes = score(images, [answer])
     assert headline(boxes) == {"AP": boxes.coco["AP"], "AP50": boxes.coco["AP50"]}

@@ -157,6 +157,10 @@ OFFSETS = {
             }.items()
         ),
         (
+            {"custom": SOFT | {"coord_objective": {"shape_boxes": True}}, "data": {"geometry": "polygon"}},
+            (f"{OBJECTIVE}.shape_boxes", f"{OBJECTIVE}.use_geom_loss"),
+        ),
+        (
             {"custom": {"coord_objective": BOX | {"lambda_coord_ce": 2}}},
             (f"{OBJECTIVE}.lambda_coord_ce", "use_coord_ce"),
         ),
@@ -184,6 +188,11 @@ OFFSETS = {
 def test_setting_without_effect_is_told_by_its_keys(sections, keys):
     (line,) = settings_without_effect(check_run_config({"custom": SOFT} | sections, "test"))
     assert all(key in line for key in keys)
+
+
+def test_learning_rate_may_be_reached_at_the_last_step():
+    sections = {"custom": SOFT, "training": {"warmup_steps": 10, "max_steps": 10}}
+    assert settings_without_effect(check_run_config(sections, "test")) == []
 
 
 def test_every_field_of_the_offsets_is_tried():

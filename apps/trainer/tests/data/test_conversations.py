@@ -65,5 +65,6 @@ def test_long_conversations_are_found_with_their_images(tmp_path):
         asked.append(len(record["images"]))
         return 10_000
 
-    assert found.longer_than(400, lambda w, h: w * h, length) == [("conversation 2", 10_000)]
-    assert asked == [2]
+    for limit, long in ((400, [("conversation 2", 10_000)]), (9_999, [("conversation 2", 10_000)]), (10_000, [])):
+        assert found.longer_than(limit, lambda w, h: 100 * w * h, length) == long
+    assert asked == [2] * 3

@@ -116,7 +116,7 @@ def test_answers_held_to_names_keep_the_boxes_of_the_decoding(asked):
     words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.decoding.boxes=best_iou"]
     free = Detector(asked[1], load_run_config(None, words, trains=False))
     held = free.asking(only=["red circle"])
-    assert held.model.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
+    assert held.model.reading.boxes == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
     assert held.asking("Find all.").model.forced == ("red circle",)
     freed = held.asking(only=[])
     assert freed.model.forced == () and freed.model.config == free.model.config

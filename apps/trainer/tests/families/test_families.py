@@ -308,8 +308,11 @@ def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind,
 
 
 def test_ratio_of_sides_that_the_processor_does_not_take_is_refused(bases, tmp_path):
+    from coord_trainer.swift.open_run import _refuse_impossible
+
     with pytest.raises(InputError, match=r"data.max_side_ratio: .* Qwen3-VL takes no more than 200, found 300"):
         opened(bases("qwen3_vl"), tmp_path, data={"max_side_ratio": 300})
+    _refuse_impossible(run_config(bases("qwen3_vl"), data={"max_side_ratio": 200}), FAMILIES["qwen3_vl"])
 
 
 def test_image_limits_are_refused_for_a_family_with_tiles(bases, tmp_path):

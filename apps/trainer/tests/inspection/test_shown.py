@@ -115,7 +115,7 @@ def test_heavier_tokens_are_darker(view, tmp_path):
 
 
 def test_only_a_tokenizer_finds_long_samples_and_split_names():
-    view = ModelView((), (90, 120, 400), 100, {"cat": 1, "xylograph": 5, "traffic light": 4})
+    view = ModelView((), (90, 100, 120, 400), 100, {"cat": 3, "xylograph": 4, "traffic light": 4})
     long, split = token_findings(view)
     assert (long.code, long.severity, long.count) == ("long_samples", "error", 2) and "400" in long.evidence
     assert (split.code, split.severity, split.count) == ("split_names", "note", 1) and "xylograph" in split.evidence

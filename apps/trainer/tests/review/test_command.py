@@ -102,6 +102,7 @@ def test_folds_hold_every_record_once_and_equal_images_together(drawn, tmp_path)
     assert sorted(one for fold in ids for one in fold) == sorted(record.image_id for record in records)
     assert any({records[0].image_id, records[5].image_id} <= fold for fold in ids)
     assert max(map(len, ids)) - min(map(len, ids)) <= 2
+    assert sorted(len(fold.records) for fold in split_folds(records, 7, tmp_path / "folds")) == [1] * 6 + [2]
     with pytest.raises(InputError, match="--folds 8"):
         split_folds(records, 8, tmp_path / "folds")
 

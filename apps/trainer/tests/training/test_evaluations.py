@@ -175,3 +175,14 @@ def test_schedule_is_due_every_few_steps_and_at_the_end():
             due.append((step, schedule.alone))
         assert control.should_evaluate == schedule.due
     assert due == [(4, True), (8, False), (10, True)]
+
+
+@pytest.mark.parametrize(("patience", "stops"), [(1, True), (2, True), (3, False), (None, False)])
+def test_training_stops_after_as_many_measurements_as_its_patience(patience, stops):
+    from coord_trainer.answers.during_training import AP, AnswerSchedule
+
+    control = SimpleNamespace(should_save=False, should_training_stop=False)
+    history = [{"step": step, AP: value} for step, value in ((1, 0.3), (2, 0.5), (3, 0.4), (4, 0.5))]
+    state = SimpleNamespace(global_step=4, log_history=history)
+    AnswerSchedule(None, every=1, patience=patience).on_evaluate(None, state, control, metrics={AP: 0.5})
+    assert (control.should_training_stop, control.should_save) == (stops, stops)

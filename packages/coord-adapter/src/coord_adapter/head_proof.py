@@ -136,7 +136,7 @@ class MovedHead:
         """The weight [V, H] with moved rows.
 
         Raises:
-            ValueError: if the weight is partitioned by ZeRO-3, which gathers it around the head's own call alone
+            ValueError: if the weight is partitioned by ZeRO-3, which gathers it inside a forward pass alone
         """
         weight_VH: Any = self._head.weight
         if not weight_VH.numel():
@@ -147,7 +147,10 @@ class MovedHead:
         weight_VH = weight_VH.full_tensor() if isinstance(weight_VH, DTensor) else weight_VH
         ids_K = self._ids_K.to(weight_VH.device)
         rows_KH = moved_rows(weight_VH[ids_K], self._offsets_KH.to(weight_VH.device))
-        return cast(Tensor, weight_VH.index_copy(0, ids_K, rows_KH))
+        moved_VH = weight_VH.index_copy(0, ids_K, rows_KH)
+        if hasattr(weight_VH, "ds_status"):  # TRL asks under ZeRO-3 whether the rows are gathered; they are by now
+            moved_VH.ds_status = weight_VH.ds_status
+        return cast(Tensor, moved_VH)
 
     @property
     def bias(self) -> Tensor | None:

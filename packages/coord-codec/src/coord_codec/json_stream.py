@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import IO, Any
 
-from coord_codec.files import ARCHIVE_MESSAGE, ARCHIVE_PREFIXES, InputError, decode_json
+from coord_codec.files import ARCHIVE_MESSAGE, ARCHIVE_PREFIXES, InputError, decode_whole
+from coord_codec.json_numbers import NumberRows
 
 _BLOCK = 1 << 20  # bytes read at a time
-Part = tuple[str, int, list[Any]]
-"""A key of the document, the position of an element of its list, and the elements from there on."""
+Part = tuple[str, int, Sequence[Any]]
+"""A key of the document, the position of an element of its list, and the elements from there on: `NumberRows` if they
+hold numbers alone."""
 
 
 def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) -> Iterator[tuple[str, int, Any]]:
@@ -45,7 +47,7 @@ def stream_parts(path: str | os.PathLike[str], file: IO[bytes] | None = None) ->
     return _streamed(path, file, _Parser.lists)
 
 
-def stream_list(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[Any]]]:
+def stream_list(path: str | os.PathLike[str]) -> Iterator[tuple[int, Sequence[Any]]]:
     r"""Yield the elements of a document that is a list in parts, each with the position of its first element.
 
     Raises:
@@ -141,7 +143,7 @@ class _Parser:
             if self._expect(",", "]") == "]":
                 return
 
-    def _batch(self) -> list[Any]:
+    def _batch(self) -> Sequence[Any]:
         """Return the elements that are complete in this part of the text, decoded at once; empty if that fails.
 
         Text that decodes as a list between two added brackets consists of complete elements, wherever it was cut: at
@@ -151,8 +153,9 @@ class _Parser:
             return []
         self._batch_tried = True
         for end in (self._text.rfind("},", self._place) + 1, self._text.find("}]", self._place) + 1):
+            text = self._text[self._place : end]
             try:
-                values: list[Any] = decode_json(f"[{self._text[self._place : end]}]") if end else []
+                values: Sequence[Any] = NumberRows.of(text) or decode_whole(f"[{text}]") if end else []
             except ValueError:
                 continue
             if values:

@@ -83,6 +83,7 @@ ARGUMENTS = (
     Row("resume", 'run={"resume": True}', ("run.resume=true", "the same command again, which continues")),
     Row("seed", 'run={"seed": N}', ("--seed", "run.seed=N")),
     Row("num_workers", "workers=", ("--workers", "training.dataloader_num_workers=N")),
+    Row("split subset", "the split's file or folder as the first argument", ()),
     Row("cfg config_file yaml", "the configuration as the first argument", ("--config",)),
 )
 """Arguments, options and settings."""

@@ -17,6 +17,7 @@ from coord_codec import (
     select_objects,
     write_instances,
 )
+from coord_codec.coco.document import origin_of_areas
 from coord_codec.coco.rows import PHRASES
 
 TURNED = 20 * (math.cos(math.pi / 6) + math.sin(math.pi / 6))
@@ -304,3 +305,9 @@ def test_category_that_no_answer_can_name_takes_its_images_along():
     }
     assert [i.image for i in read_annotations(document, on_bad_box="drop_image").instances] == ["1.jpg"]
     assert [i.image for i in read_annotations(document, on_bad_box="drop_box").instances] == ["1.jpg", "2.jpg"]
+
+
+@pytest.mark.parametrize(("larger", "word"), [(19, "from-0-to-last"), (18, "from-0")])
+def test_areas_a_pixel_larger_of_nineteen_boxes_in_twenty_tell_the_origin(larger, word):
+    areas_N = np.array([1600.0] * larger + [1521.0] * (20 - larger))
+    assert origin_of_areas(np.full((20, 2), 39.0), areas_N).word == word

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.files import read_json
+from coord_codec.other_words import argument_hint, use
 from coord_codec.pages import fragment, notes, table
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
@@ -142,5 +143,6 @@ def _rules(kind: type[Rules], **values: Any) -> Rules:
         fault = error.errors()[0]
         name = ".".join(map(str, fault["loc"]))
         if fault["type"] == "extra_forbidden":
-            raise InputError(f"{name}: no such rule; known are {', '.join(kind.model_fields)}") from None
+            known = f"known are {', '.join(kind.model_fields)}"
+            raise InputError(f"{name}: no such rule; {known}{use(argument_hint(name))}") from None
         raise InputError(f"{name}: {fault['msg'].removeprefix('Value error, ')}") from None

@@ -9,18 +9,17 @@ import io
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
 from coord_codec import InputError
-from coord_codec.commands.options import NewPlace, with_fields
+from coord_codec.commands.options import NewPlace, options_of, with_options
 from coord_codec.commands.plugins import import_plugins
 from coord_codec.commands.program import Commands, version_option
 from coord_data.inspection.rules import InspectionRules
+from coord_data.preparing.choice import Choice
 from coord_data.reading.rules import ReadingRules
-
-Rules = TypeVar("Rules", bound=ReadingRules)
 
 
 def _place(named: str) -> Path:
@@ -58,22 +57,6 @@ _Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(help="Where images are looked at: on this machine, or on a Ray cluster (the extra coord-data[ray])."),
 ]
-_Split = Annotated[
-    float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl, selected by their content.")
-]
-_DropDuplicates = Annotated[
-    Literal["exact", "near"] | None,
-    typer.Option(help="Keep the first of equal files, or also of copies of another size or quality."),
-]
-_JoinBoxes = Annotated[
-    bool, typer.Option("--join-boxes", help="Give the image that is kept the boxes that only its copies have.")
-]
-_Count = Annotated[
-    int | None,
-    typer.Option(min=1, help="The number of images to draw from all; the same ones again with the same --seed."),
-]
-_Seed = Annotated[int, typer.Option(help="Decides which images --count draws.")]
-_AsPart = Annotated[bool, typer.Option("--as-part", help="Write a part of a larger set, for `coord-data merge`.")]
 
 
 app = typer.Typer(
@@ -105,10 +88,11 @@ _READING: dict[str, str | None] = {
     "allow_outside": None,
 }
 """Fields of `ReadingRules` that the commands share as options."""
+_CHOICE = options_of(Choice).parameters
 
 
 @app.command()
-@with_fields(ReadingRules, **_READING, on_bad_box=None, geometry="NAME", strict=None)
+@with_options(_CHOICE, rules=options_of(ReadingRules, **_READING, on_bad_box=None, geometry="NAME", strict=None))
 def prepare(
     sources: Annotated[
         list[Path],
@@ -121,15 +105,11 @@ def prepare(
     ],
     out: NewPlace,
     images: _Images = None,
-    split: _Split = None,
-    drop_duplicates: _DropDuplicates = None,
-    join_boxes: _JoinBoxes = False,
-    count: _Count = None,
-    seed: _Seed = 0,
-    as_part: _AsPart = False,
     workers: _Workers = None,
     engine: _Engine = "local",
-    **options: Any,
+    *,
+    rules: ReadingRules,
+    **chosen: Any,
 ) -> None:
     """Convert annotations (COCO, VOC, YOLO, CSV, LVIS, ...) to instance JSONL, and list what is left out.
 
@@ -142,24 +122,19 @@ def prepare(
 
     for place in written_to(out):
         must_not_exist(place)
-    rules = _rules(ReadingRules, images=images, **options)
-    duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
+    rules = rules.model_copy(update={"images": images})
     with executed(Execution(workers, engine, parts_of(out))):
-        write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed, as_part=as_part)
+        write_prepared(sources, out, rules, **chosen)
 
 
 @app.command()
+@with_options(_CHOICE)
 def merge(
     parts: Annotated[
         list[Path], typer.Argument(metavar="PART...", help="Folders by prepare --as-part.", show_default=False)
     ],
     out: NewPlace,
-    split: _Split = None,
-    drop_duplicates: _DropDuplicates = None,
-    join_boxes: _JoinBoxes = False,
-    count: _Count = None,
-    seed: _Seed = 0,
-    as_part: _AsPart = False,
+    **chosen: Any,
 ) -> None:
     """Merge parts of a large set that were prepared one by one, without looking at their images again.
 
@@ -171,12 +146,11 @@ def merge(
 
     for place in written_to(out):
         must_not_exist(place)
-    duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
-    merge_prepared(parts, out, split, **duplicates, count=count, seed=seed, as_part=as_part)
+    merge_prepared(parts, out, **chosen)
 
 
 @app.command()
-@with_fields(InspectionRules, **_READING, max_objects=None, min_side=None)
+@with_options(rules=options_of(InspectionRules, **_READING, max_objects=None, min_side=None))
 def inspect(
     data: Annotated[
         Path,
@@ -204,7 +178,8 @@ def inspect(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
     workers: _Workers = None,
     engine: _Engine = "local",
-    **options: Any,
+    *,
+    rules: InspectionRules,
 ) -> None:
     """Examine data before training: report faults of annotations and images, with evidence and remedy.
 
@@ -224,26 +199,13 @@ def inspect(
     from coord_data.looking.engines import Execution, executed
 
     annotations, images = find_data(data, images)
-    rules = _rules(InspectionRules, images=images, **options)
+    rules = rules.model_copy(update={"images": images})
     other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None, "fields": None})
     with executed(Execution(workers, engine, parts_of(out))):
         held = None if heldout is None else evidence_of(heldout, other_rules)
         examination = examine_named(open_source(annotations, rules.format, rules.fields), rules, held)
     write_report(examination, out, Page(facts={"annotations": annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
-
-
-def _rules(kind: type[Rules], **values: Any) -> Rules:
-    """Return the rules that options name."""
-    from pydantic import ValidationError
-
-    try:
-        return kind(**values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        option = "--" + "-".join(map(str, fault["loc"])).replace("_", "-")
-        message = fault["msg"].removeprefix("Value error, ").removeprefix(f"{option}: ")
-        raise InputError(f"{option}: {message}") from None
 
 
 def parts_of(out: Path) -> Path:

@@ -12,6 +12,7 @@ from tar_files import tar
 
 from coord_codec import InputError
 from coord_data import ReadingRules, load_annotated, open_source
+from coord_data.formats.boxes_as_stated import order_and_unit
 from coord_data.formats.tar_members import objects_of
 
 BOX = [20, 10, 40, 30]  # x, y, width, height: (.2, .2) to (.6, .8) of 100 x 50
@@ -186,6 +187,22 @@ def test_an_address_is_read_as_its_copy(tmp_path):
     path = hub(tmp_path / "train.parquet", OF_OBJECTS)
     fsspec.filesystem("memory").pipe("/hub/train.parquet", path.read_bytes())
     assert len(load("memory://hub/train.parquet").instances) == 2
+
+
+OF_CORNERS, OF_SIZE, OF_FRACTIONS = [100, 30, 180, 90], [100, 50, 40, 30], [0.1, 0.1, 0.2, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("stated", "read_as"),
+    [
+        ([OF_CORNERS] * 10 + [OF_SIZE], "xyxy,stated"),
+        ([OF_CORNERS] * 9 + [OF_SIZE], None),
+        ([OF_FRACTIONS, [0, 0, 2, 1.5]], "xyxy,unit"),
+        ([OF_FRACTIONS, [0, 0, 2.1, 1.5]], None),
+    ],
+)
+def test_order_and_unit_are_those_of_ten_boxes_against_one(stated, read_as):
+    assert order_and_unit([[{"bbox": box} for box in stated]], [(200, 100)])[0] == read_as
 
 
 CAT, CATS = ("cat", 0.2, 0.2, 0.6, 0.8), {"bbox": [BOX], "category": ["cat"]}

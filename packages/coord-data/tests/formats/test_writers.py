@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.formats.writers import WRITERS
+from coord_data.formats.writers import WRITERS, Sides, counted_by
 from coord_data.reading.read import read_source
 
 SIZE = (200, 100)
@@ -135,6 +135,11 @@ def coco(*boxes, area=None, **further):
     ]
     image = {"id": 1, "file_name": "a.jpg", "width": 200, "height": 100}
     return {"images": [image], "categories": [{"id": 1, "name": "car"}], "annotations": rows}
+
+
+def test_half_of_the_files_with_a_decimal_point_count_from_0():
+    read = [counted_by(None, Sides(files, decimals)).origin.word for files, decimals in ((2, 1), (3, 1), (0, 0))]
+    assert read == ["from-0", "from-1", "from-1"]
 
 
 @pytest.mark.parametrize(

@@ -277,6 +277,14 @@ def test_poses_without_kpt_shape_are_refused_and_not_read_as_outlines(lay, point
     assert [len(o.geometry.names) for o in instance.objects] == [points] * 20
 
 
+def test_ten_rows_tell_poses_from_triangles(lay):
+    rows = poses(np.random.default_rng(1), 1, 2).splitlines()[:10]
+    files = PAIR | {"data.yaml": "train: images\nnames: [cat]"}
+    assert boxes(read_source(lay(files | {"labels/a.txt": "\n".join(rows[:9])}))) == {"images/a.jpg": 9}
+    with pytest.raises(InputError, match="and no outlines"):
+        read_source(lay(files | {"labels/a.txt": "\n".join(rows)}))
+
+
 def outlines(draw, corners):
     """Return rows of regular outlines, turned by chance and drawn out, from a random corner on."""
     rows = []

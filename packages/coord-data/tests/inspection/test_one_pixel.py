@@ -5,21 +5,22 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from coord_data import ReadingRules, examine
+from coord_data.inspection.numbers import one_pixel
 from coord_data.reading.read import read_source
 
 SIZES = [(300, 220), (700, 500)]
 """Of a thumbnail, and of an image that is opened again."""
 
 
-def draw(folder, size, suffix, jitter=0, background=0):
-    """Draw 20 images of coloured rectangles, ellipses and letters, and return the exact box of each object.
+def draw(folder, size, suffix, jitter=0, background=0, count=20):
+    """Draw `count` images of coloured rectangles, ellipses and letters, and return the exact box of each object.
 
     With `jitter` each corner lies up to so many pixels aside, as people place them, and with `background` there is
     noise of this amplitude, a little blurred.
     """
     rng = np.random.default_rng(1)
     found = {}
-    for number in range(20):
+    for number in range(count):
         noise_HWC = rng.normal(190, background, (size[1], size[0], 3)) if background else np.full((*size[::-1], 3), 255)
         canvas = Image.fromarray(noise_HWC.clip(0, 255).astype(np.uint8)).filter(
             ImageFilter.GaussianBlur(bool(background))
@@ -95,3 +96,29 @@ def test_a_border_of_a_pixel_around_all_objects_is_no_fault(tmp_path):
     boxes = draw(tmp_path, SIZES[0], "png")
     write_voc(tmp_path, boxes, SIZES[0], lambda b: (b[0] + 2, b[1] + 2, b[2] - 1, b[3] - 1), DEVKIT)
     assert told(tmp_path) == []
+
+
+def test_eight_images_are_enough_and_seven_are_not(tmp_path):
+    write_voc(tmp_path, draw(tmp_path, SIZES[0], "png", count=8), SIZES[0], WAYS["from 0"][0], DEVKIT)
+    assert len(told(tmp_path)) == 1
+    (tmp_path / "7.xml").unlink()
+    assert not any("exact" in finding.message for finding in told(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("boxes", "agreeing", "found"), [(40, 40, (1, 1, 1.0)), (39, 39, None), (40, 32, (1, 1, 0.8)), (40, 31, None)]
+)
+def test_forty_boxes_of_which_four_fifths_agree_are_enough(boxes, agreeing, found):
+    offsets_n4 = np.full((boxes, 4), np.nan)
+    offsets_n4[:agreeing] = 1
+    assert one_pixel._common(offsets_n4) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "offset"),
+    [((0, 0, 0, 32, 0, 0, 0), 0), ((0, 0, 0, 31, 0, 0, 0), np.nan), ((0, 0, 32, 64, 0, 0, 0), -1),
+     ((0, 0, 31, 64, 0, 0, 0), 0), ((0, 0, 0, 0, 0, 0, 32), 3), ((32, 0, 0, 0, 0, 0, 0), np.nan)],
+)  # fmt: skip
+def test_object_begins_at_half_of_the_largest_change_of_32_or_more(changes, offset):
+    pixels_HWC = np.repeat(np.cumsum([0, *changes])[None, :, None], 3, axis=2)
+    np.testing.assert_equal(one_pixel._first_change(pixels_HWC, 4, 8, 1), offset)

@@ -120,10 +120,11 @@ def numbered(having, start="a", first=0):
         (numbered("1" * 9 + "0" * 9, first=2), True),  # 9 comes before 10
         ({**numbered("1" * 9), **numbered("0" * 9, "background")}, False),
         ({f"{n * 37 % 256:02x}f.png": n * 37 % 256 < 128 for n in range(40)}, True),  # hashes
+        ({f"{s}{n}.png": s < "d" for s, many in zip("abcde", (5, 1, 5, 1, 5), strict=True) for n in range(many)}, True),
         ({f"{s}/{n}.png": s == "train" for s in ("train", "val") for n in range(4)}, True),
         ({f"{s}/{n}.png": s == "cats" for s in ("cats", "empty") for n in range(4)}, False),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_evidence_of_names(images, is_warning):
     (finding,) = Partners(images, read_alone=True).findings

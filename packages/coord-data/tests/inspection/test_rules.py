@@ -51,6 +51,11 @@ def test_side_that_leaves_no_image_is_told(records):
         coord_data.inspect(records, min_side=49)
 
 
+def test_image_with_as_many_objects_as_a_target_may_have_has_none_beyond(records):
+    (told,) = (f for f in coord_data.inspect(records, max_objects=3).findings if f.code == "too_many_objects")
+    assert told.count == 1 and told.evidence.startswith("1 image has more objects, up to 4 (d.png)")
+
+
 def test_command_and_page_leave_out_what_python_does(records, tmp_path):
     words = ["inspect", str(records), "--min-side", "32", "--out", str(tmp_path / "out"), "--workers", "1"]
     CliRunner().invoke(app, words)
@@ -62,7 +67,10 @@ def test_command_and_page_leave_out_what_python_does(records, tmp_path):
 
 
 def test_held_out_images_with_a_short_side_are_not_compared(records, tmp_path):
-    (tmp_path / "held.jsonl").write_text(records.read_text().splitlines()[3])
+    large = Image.effect_noise((8, 6), 90).resize((64, 48))
+    large.save(tmp_path / "a.png")
+    large.resize((20, 15)).save(tmp_path / "e.png")  # of which the set has a larger copy
+    (tmp_path / "held.jsonl").write_text(records.read_text().splitlines()[0].replace("a.png", "e.png"))
     found = {least: coord_data.inspect(records, heldout=tmp_path / "held.jsonl", min_side=least) for least in (0, 32)}
     assert {least: any(f.code == "leakage" for f in one.findings) for least, one in found.items()} == {
         0: True,

@@ -1,5 +1,6 @@
 """A file of records while it is filled: a process that is ended loses none, and a changed image is answered anew."""
 
+import json
 import os
 import signal
 
@@ -7,7 +8,7 @@ import pytest
 from fakes import RuleEngine, detector, lines
 
 from coord_detect.answers.records import answer_into, file_stamp
-from coord_detect.answers.resumable_file import RecordFile
+from coord_detect.answers.resumable_file import RecordFile, begin, discard
 
 
 class EndingEngine(RuleEngine):
@@ -61,3 +62,42 @@ def test_answer_to_the_present_file_counts_before_a_later_one_to_an_earlier_file
     failed = {"image": "a", "finish_reason": "error", "file": stamp}
     file.write([{"image": "a", "text": "stale", "file": other}, failed])
     assert file.latest()["a"]["finish_reason"] == "error"
+
+
+def records(text="x", stop_after=None):
+    """Work that makes a record for each place, one by one."""
+
+    def work(places):
+        for count, place in enumerate(places):
+            if count == stop_after:
+                raise KeyboardInterrupt
+            yield [{"n": place, "text": text}]
+
+    return work
+
+
+def test_part_goes_on_where_it_stopped_unless_the_records_would_be_others(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    part = tmp_path / "predictions.jsonl.part"
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt, match="1 image was answered"):
+            begin(path, {"model": "a"}, "n").fill(range(3), records(stop_after=1))
+    with part.open("a") as file:
+        file.write('{"n": 2, "te')  # torn
+    found, new = begin(path, {"model": "a"}, "n").fill(range(3), records("y"))
+    assert ([record["text"] for record in found], new) == (["x", "x", "y"], 1)
+    file = begin(path, {"model": "b"}, "n")
+    assert not part.read_text()
+    assert file.fill(range(3), records())[1] == 3
+    discard(file)
+    assert not list(tmp_path.iterdir())
+
+
+def test_newer_of_two_answers_counts_and_a_failure_after_an_answer_does_not(tmp_path):
+    path, older = tmp_path / "predictions.jsonl", tmp_path / "earlier.jsonl"
+    failure = {"n": 1, "finish_reason": "error"}
+    older.write_text(json.dumps({"n": 1, "text": "oldest"}) + "\n" + json.dumps({"n": 2, "text": "kept"}) + "\n")
+    rows = [{"n": 1, "text": "old"}, {"n": 1, "text": "new"}, failure]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    latest = RecordFile(path, "n", older=older).latest()
+    assert {n: record["text"] for n, record in latest.items()} == {1: "new", 2: "kept"}

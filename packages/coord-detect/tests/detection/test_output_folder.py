@@ -74,6 +74,15 @@ def test_force_removes_what_the_earlier_call_made(tmp_path, sources):
     assert left == {"session.json", "predictions.jsonl"}
 
 
+def test_change_of_the_last_byte_of_a_drawn_image_is_an_edit(tmp_path, sources):
+    draw_answers(answer(tmp_path / "out", sources), sources)
+    path = tmp_path / "out" / "drawn" / "a.jpg"
+    edited = path.read_bytes()[:-1] + b"x"
+    path.write_bytes(edited)
+    remove_made(tmp_path / "out", ["drawn"])
+    assert (tmp_path / "out" / "drawn.changed-1" / "a.jpg").read_bytes() == edited
+
+
 @pytest.mark.parametrize("again", ["--no-draw", "draw", "--force"])
 def test_files_of_the_user_beside_drawn_images_stay(tmp_path, sources, again):
     """The folder is moved aside with all that a user has put there or edited."""

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from coco_document import coco_document
 from fakes import card_of
 from PIL import Image
 from safetensors.numpy import save_file
@@ -18,7 +19,7 @@ from coord_detect import Detector
 from coord_detect.answers.answering_model import AnsweringModel
 from coord_detect.answers.finish import Finish
 from coord_detect.answers.records import prediction_records
-from coord_detect.detection.calibrate import Seen, refuse_trained_images, write_calibration
+from coord_detect.detection.calibrate import Seen, refuse_trained_images, trained_images, write_calibration
 from coord_detect.detection.image_sources import find_sources
 from coord_detect.model.card import CARD_FILE, calibration_key, read_card
 from coord_detect.model.checkpoints import is_complete, mark_complete
@@ -51,7 +52,7 @@ def white_box(image):
 
 
 @pytest.mark.parametrize("box", [(0, 0, 24, 16), (72, 48, 96, 64), (32, 24, 56, 40)])
-@pytest.mark.parametrize("word", ["mirror", "scale:2", "scale:0.5", "tiles:64x40", "classes", *OWN])
+@pytest.mark.parametrize("word", ["mirror", "scale:2", "scale:0.5", "tiles:64x40", "tiles:96x40", "classes", *OWN])
 def test_box_returns_exactly_to_where_it_is(word, box):
     looks = (
         [word]
@@ -96,7 +97,9 @@ def test_tiles_are_as_large_as_the_model_sees_unreduced():
 
 
 def test_enlarged_image_may_have_so_many_more_pixels():
-    assert [look.pixels for look in views_of(["scale:2"])[0].looks(600, 300, Question("?"))] == [4]
+    for factor in (0.1, 2.0, 10.0):
+        (scale,) = views_of([f"scale:{factor}"])
+        assert [look.pixels for look in scale.looks(600, 300, Question("?"))] == [factor**2]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +240,20 @@ def test_trained_images_are_refused_by_path_and_by_content(folder, tmp_path):
     for path in (folder / "a.png", copy):
         with pytest.raises(InputError, match=r"1 image of 2 are among those .* a\.png first"):
             refuse_trained_images(sources, Seen(frozenset({path.resolve()})))
-    refuse_trained_images(sources, Seen(frozenset({tmp_path / "elsewhere.png"})))
+    other = tmp_path / "other.png"
+    other.write_bytes(copy.read_bytes()[:-1] + b"-")
+    refuse_trained_images(sources, Seen(frozenset({other, tmp_path / "elsewhere.png"})))
+
+
+@pytest.mark.parametrize(("place", "is_known"), [("", True), ("checkpoints", True), ("kept/checkpoints", False)])
+def test_trained_images_are_those_of_the_run_folder_around_a_checkpoint(folder, tmp_path, place, is_known):
+    image = {"id": 1, "file_name": "a.png", "width": SIZE[0], "height": SIZE[1]}
+    document = coco_document([{"bbox": [72, 16, 24, 32]}], [image])
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    data = {"annotations": str(tmp_path / "a.json"), "images": str(folder)}
+    (tmp_path / "config.yaml").write_text(json.dumps({"data": data}))
+    seen = trained_images(tmp_path / place / "checkpoint-1")
+    assert (seen.paths == {(folder / "a.png").resolve()}) == is_known == (not seen.unknown)
 
 
 def test_view_of_ones_own_is_a_row(folder):
@@ -267,9 +283,12 @@ def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder,
     config = Settings(evaluation={"views": ["mirror"]})
     card_of(config).write(checkpoint)
     mark_complete(checkpoint)
-    write_calibration(checkpoint, calibration_key(config.evaluation.decoding[0], ["mirror"]), line)
+    keys = [calibration_key(config.evaluation.decoding[0], views) for views in (["classes"], ["mirror"])]
+    for key in keys:
+        write_calibration(checkpoint, key, line)
     assert is_complete(checkpoint)
     card = read_card(checkpoint)
+    assert [*card.calibrations] == keys
     assert card.model_copy(update={"calibrations": {}}) == card_of(config)
     detector = AnsweringModel(SeeingEngine(), config, names=("cat",)).calibrated_as(checkpoint)
     assert detector.calibration.to_dict() == line.to_dict()

@@ -7,7 +7,7 @@ Environment: COORD_EVAL_IMAGES is the folder of the images; COORD_EVAL_SCALE is 
 import os
 from pathlib import Path
 
-from coord_eval import parse_answer, score, score_expressions
+from coord_eval import AnswerSettings, parse_answer, score, score_expressions
 
 PROMPT = 'Locate every object. Answer with JSON only: [{"bbox_2d": [x1, y1, x2, y2], "label": "name"}], in thousandths.'
 PHRASE = 'Locate "{}". Answer with JSON only: {{"bbox_2d": [x1, y1, x2, y2]}}, in thousandths of the image.'
@@ -52,7 +52,7 @@ def _evaluation(records):
 
     truth = [Instance(**{**record["doc"], "image_id": i}) for i, record in enumerate(records)]
     answers = [{"image_id": i, "text": record["text"]} for i, record in enumerate(records)]
-    return score(truth, answers, scale=_scale())
+    return score(truth, answers, answers=AnswerSettings(scale=_scale()))
 
 
 def ap(records):

@@ -15,7 +15,7 @@ from vlmeval.smp import dump, load
 from vlmeval.smp.file import get_intermediate_file_path
 
 from coord_codec import read_annotations, read_instances
-from coord_eval import score, score_expression_files
+from coord_eval import AnswerSettings, score, score_expression_files
 
 PROMPT = 'Locate every object. Answer with JSON only: [{"bbox_2d": [x1, y1, x2, y2], "label": "name"}], in thousandths.'
 PHRASE = 'Locate "{}". Answer with JSON only: {{"bbox_2d": [x1, y1, x2, y2]}}, in thousandths of the image.'
@@ -73,7 +73,7 @@ class CoordDetection(ImageBaseDataset):
             {"image_id": image_id, "text": str(text)}
             for image_id, text in zip(answers["image_id"].tolist(), answers["prediction"], strict=True)
         ]
-        evaluation = score(os.environ["COORD_EVAL_GROUND_TRUTH"], predictions, scale=_scale())
+        evaluation = score(os.environ["COORD_EVAL_GROUND_TRUTH"], predictions, answers=AnswerSettings(scale=_scale()))
         evaluation.write_report(Path(eval_file).with_suffix(""))
         return self.keep(eval_file, {**evaluation.coco, "F1": evaluation.detection["0.5"]["f1"]})
 
@@ -105,5 +105,5 @@ class CoordExpressions(CoordDetection):
             {"image": phrase.image, "text": str(text)}
             for phrase, text in zip(phrases, answers["prediction"], strict=True)
         ]
-        scores = score_expression_files(phrases, predictions, scale=_scale())
+        scores = score_expression_files(phrases, predictions, answers=AnswerSettings(scale=_scale()))
         return self.keep(eval_file, {f"Acc@{iou}": value for iou, value in scores.accuracy.items()})

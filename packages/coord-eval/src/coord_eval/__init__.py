@@ -19,15 +19,11 @@ if TYPE_CHECKING:
     from coord_eval.fusion.choice import FusionChoice, FusionTrial, choose_fusion
     from coord_eval.fusion.ensemble import Ensemble, fuse_predictions
     from coord_eval.fusion.fuse import Fusion, fuse
-    from coord_eval.intake.answers import AnswerSettings
     from coord_eval.intake.ground_truth import load_ground_truth
-    from coord_eval.intake.joining import LabelSettings
     from coord_eval.intake.objects import ScoredObject, scored_objects
-    from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.labelling.export import to_coco_results, to_fiftyone, to_supervision, write_exports
     from coord_eval.metrics.ceiling import oracle_predictions
     from coord_eval.metrics.coco import COCO_KEYS
-    from coord_eval.metrics.coco_own import CocoParams
     from coord_eval.metrics.expressions import ExpressionScores, score_expression_files, score_expressions
     from coord_eval.metrics.lvis import LvisScores, score_lvis
     from coord_eval.metrics.metric import Figure, Metric, ratio_over_images
@@ -41,6 +37,14 @@ if TYPE_CHECKING:
     from coord_eval.report.shown import Shown, show_metric
     from coord_eval.resampling.bootstrap import Resamples, resample
     from coord_eval.scoring import score
+    from coord_eval.settings import (
+        SCORE_SOURCES,
+        AnswerSettings,
+        CeilingSettings,
+        CocoParams,
+        LabelSettings,
+        ReportSettings,
+    )
 
 # Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
@@ -58,21 +62,25 @@ _MODULES = {
     "coord_eval.boxes.detections": ("Detections",),
     "coord_eval.labelling.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
     "coord_codec.images": ("ImageError", "ImageFacts", "decode_image", "image_facts", "to_rgb"),
-    "coord_eval.intake.ranking": ("SCORE_SOURCES",),
     "coord_eval.resampling.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
-    "coord_eval.metrics.coco_own": ("CocoParams",),
     "coord_eval.intake.objects": ("ScoredObject", "scored_objects"),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
     "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
     "coord_eval.parse.parser": ("parse_answer",),
     "coord_eval.page_options": ("ReportSection",),
     "coord_eval.scoring": ("score",),
+    "coord_eval.settings": (
+        "SCORE_SOURCES",
+        "AnswerSettings",
+        "CeilingSettings",
+        "CocoParams",
+        "LabelSettings",
+        "ReportSettings",
+    ),
     "coord_eval.parts": ("merge",),
     "coord_eval.metrics.ceiling": ("oracle_predictions",),
     "coord_eval.evaluation": ("Evaluation",),
-    "coord_eval.intake.answers": ("AnswerSettings",),
-    "coord_eval.intake.joining": ("LabelSettings",),
     "coord_eval.metrics.metric_table": ("METRICS", "figure_of", "register_metric"),
     "coord_eval.metrics.metric": ("Figure", "Metric", "ratio_over_images"),
     "coord_eval.report.shown": ("Shown", "show_metric"),
@@ -91,6 +99,7 @@ __all__ = [
     "Answer",
     "AnswerSettings",
     "Calibration",
+    "CeilingSettings",
     "CocoParams",
     "Comparison",
     "Detections",
@@ -112,6 +121,7 @@ __all__ = [
     "Metric",
     "ParsedObject",
     "ReportSection",
+    "ReportSettings",
     "Resamples",
     "ScoredObject",
     "Shown",

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from coord_codec.counts import counted
+from coord_codec.other_words import use
 from coord_eval.intake.collecting import collector_paused
-from coord_eval.metrics.figures import Figures
+from coord_eval.metrics.coco import COCO_KEYS
+from coord_eval.metrics.figures import OTHER_NAMES, Figures
 from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
+
+_ALL_FIGURES = ("stats", "box", "results", "metrics_dict", "results_dict", "summary", "summarize", "compute", "mean_ap")
+"""Where pycocotools, torchmetrics and Ultralytics have all figures."""
 
 
 class Evaluation(Figures):
@@ -23,6 +29,16 @@ class Evaluation(Figures):
         from coord_eval.report.page import brief
 
         return brief(self)
+
+    if not TYPE_CHECKING:  # a type checker would let every name pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where a figure is that another library has as an attribute."""
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # a property failed: its own error
+            is_figure = name in OTHER_NAMES or name in COCO_KEYS
+            has = f"[{name!r}]" if is_figure else ".coco" if name in _ALL_FIGURES else ""
+            raise AttributeError(f"'Evaluation' object has no attribute {name!r}{use(has)}", name=name, obj=self)
 
     def __repr__(self) -> str:
         counts = self.counts

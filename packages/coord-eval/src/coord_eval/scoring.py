@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
+from coord_codec import InputError, geometry_of
 from coord_codec.counts import counted
+from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
-from coord_eval.fusion.columns import FusionRule, fuse_detections, fusion_note
-from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
+from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
-from coord_eval.intake.joining import LabelSettings
 from coord_eval.intake.results import states_shapes
-from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
-from coord_eval.metrics.coco import BACKENDS, beyond_limit
-from coord_eval.metrics.coco_own import CocoParams
+from coord_eval.metrics.ceiling import no_ceiling
+from coord_eval.metrics.coco import beyond_limit
 from coord_eval.metrics.figures import counts_of, nothing_to_match
 from coord_eval.report.photograph import size_notes
-from coord_eval.resampling.bootstrap import intervals_of
+from coord_eval.settings import (
+    BACKEND,
+    AnswerSettings,
+    CeilingSettings,
+    FusionRule,
+    LabelSettings,
+    ReportSettings,
+    silent,
+)
 from coord_eval.shapes.scores import score_shapes
 
 _DROP_ADVICE = {
@@ -35,6 +38,7 @@ _DROP_ADVICE = {
 }
 
 
+@takes_fields_of(answers=AnswerSettings, labels=LabelSettings, ceiling=CeilingSettings, report=ReportSettings)
 @collector_paused()
 def score(
     ground_truth: GroundTruthSource,
@@ -42,27 +46,10 @@ def score(
     backend: str = "coord_eval",
     score_source: str = "auto",
     *,
-    boxes: str = "tokens",
-    format: str | MarkerFamily = "auto",
-    scale: Scale = None,
-    grid: CoordGrid = CoordGrid(),
-    geometry: str | Geometry = "box",
-    ignored_labels: str | Sequence[str] = (),
-    synonyms: Mapping[str, Sequence[str]] | None = None,
-    label_callback: Callable[[str], str | None] | None = None,
-    markers: str | MarkerFamily = "obj",
-    max_objects: int | None = None,
-    order: Order = "top_left",
-    bootstrap: int = 0,
-    seed: int = 0,
-    lenient: bool = False,
-    params: CocoParams | None = None,
-    in_order: bool = False,
-    fuse: str | None = None,
-    calibration: Calibration | str | Path | None = None,
-    diagnose: bool | None = None,
-    image_root: Path | None = None,
-    progress: Progress | None = None,
+    answers: AnswerSettings = AnswerSettings(),
+    labels: LabelSettings = LabelSettings(),
+    ceiling: CeilingSettings = CeilingSettings(),
+    report: ReportSettings = ReportSettings(),
 ) -> Evaluation:
     """Score answers against ground truth.
 
@@ -75,32 +62,10 @@ def score(
         backend: what computes the COCO metrics: `coord_eval`, or `pycocotools`, the reference with the same values
         score_source: score by which boxes are sorted, `auto` or a name of `coord_eval.SCORE_SOURCES`; results lists
             keep their scores
-        boxes: source of the boxes of text answers, see `AnswerSettings`, as for the next five
-        format: format of the answers
-        scale: divisor of plain numbers
-        grid: grid of the coordinate tokens
-        geometry: geometry of the objects
-        ignored_labels: labels that name no object
-        synonyms: other names of categories, from category to names
-        label_callback: called with a label that no other layer matches; returns a category or None
-        markers: marker family with which the ground truth is encoded for the quantisation ceiling, where this and the
-            next two should be those of the training
-        max_objects: object limit of an image, None for no limit
-        order: object order; it has an effect only under an object limit
-        bootstrap: number of bootstrap resamples of the images for confidence intervals, 0 for no intervals
-        seed: seed of the resamples
-        lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
-        params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
-        in_order: answers name no images, and stand in the order of the ground truth's file; their number is that of
-            the images
-        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf` or `nms`, see
-            `coord_eval.fuse`; a note counts them
-        calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
-        diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
-            below .02
-        image_root: folder of the images, whose sizes are compared with the stated ones; None for that of the ground
-            truth
-        progress: called with the name of a stage, the number of steps done and their total
+        answers: how answers become boxes
+        labels: how labels are read and matched with categories
+        ceiling: how the ground truth is encoded for the quantisation ceiling
+        report: what is computed and told besides
 
     Raises:
         InputError: if the input cannot be scored; the message names file, line and field
@@ -110,30 +75,27 @@ def score(
         >>> cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
         >>> images = [Instance(image="a.jpg", image_id=1, width=640, height=480, objects=[cat])]
         >>> answer = '[{"bbox_2d": [100, 200, 500, 600], "label": "cat"}]'
-        >>> evaluation = score(images, [{"image_id": 1, "text": answer}], scale=1000)
+        >>> evaluation = score(images, [{"image_id": 1, "text": answer}], answers=AnswerSettings(scale=1000))
         >>> round(evaluation["AP"], 3)
         1.0
     """
     # Settings
-    if backend not in BACKENDS:
-        raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
-    answers = AnswerSettings(boxes, format, scale, grid, geometry, ignored_labels)
-    labels = LabelSettings(synonyms, label_callback)
-    ceiling = CeilingSettings(markers, max_objects, order)
-    rule = FusionRule.parse(fuse) if fuse else None
-    report = progress or silent
+    if problem := BACKEND.expected_name(backend):
+        raise InputError(f"backend: {problem}")
+    rule = FusionRule.parse(answers.fuse) if answers.fuse else None
+    in_order, geometry, progress = answers.in_order, answers.geometry, report.progress or silent
 
     # Reading
-    report("read", 0, 2)
+    progress("read", 0, 2)
     of_shapes = None if in_order or geometry_of(geometry).is_box else load_predictions(predictions)
     as_stated = states_shapes(of_shapes, geometry)
-    truth = load_ground_truth(ground_truth, lenient=lenient, geometry=geometry, as_stated=as_stated)
-    report("read", 1, 2)
+    truth = load_ground_truth(ground_truth, lenient=labels.lenient, geometry=geometry, as_stated=as_stated)
+    progress("read", 1, 2)
     loaded = load_predictions(predictions, truth if in_order else None) if of_shapes is None else of_shapes
-    report("read", 2, 2)
+    progress("read", 2, 2)
 
     # Parsing, joining with the images, ranking
-    collected = collect(truth, loaded, answers, labels, score_source, report)
+    collected = collect(truth, loaded, answers, labels, score_source, progress)
     if in_order:
         told = "in_order had no effect: a results list names its images"
         if collected.answers:
@@ -147,20 +109,25 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
+        from coord_eval.fusion.columns import fuse_detections, fusion_note  # this and the next two are rarely needed
+
         fused, counts = fuse_detections([collected.detections], rule, answers.geometry)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 
     # Calibration
-    if calibration is not None:
-        fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
+    if answers.calibration is not None:
+        from coord_eval.calibration.calibration import Calibration
+
+        fitted = Calibration.read(answers.calibration)
         detections, note = fitted.applied(collected.detections, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))
 
     # Scores; what is not computed here is computed on first use
-    report("score", 1, 3)
+    progress("score", 1, 3)
     shapes, shape_pairs = score_shapes(truth, collected.detections, answers.geometry, answers.grid)
-    sizes = size_notes(image_root or truth.root, truth.file_names, truth.sizes_I2.tolist()) if truth.sizes_known else ()
+    root = report.image_root or truth.root
+    sizes = size_notes(root, truth.file_names, truth.sizes_I2.tolist()) if truth.sizes_known else ()
     evaluation = Evaluation(
         truth=truth,
         detections=collected.detections,
@@ -178,18 +145,24 @@ def score(
         shape_pairs=shape_pairs,
         grid=answers.grid,
         ceiling_settings=ceiling,
-        params=params,
+        params=report.params,
         fusion=fusion,
-        calibrated=calibration is not None,
+        calibrated=answers.calibration is not None,
     )
     _ = evaluation.coco, evaluation.coco_own  # errors of the backend and of the parameters are raised here
-    report("score", 2, 3)
+    progress("score", 2, 3)
 
     # Diagnosis and intervals
-    found = diagnose_loaded(evaluation, loaded, answers, labels, force=diagnose) if diagnose is not False else []
-    report("score", 3, 3)
+    found = []
+    if report.diagnose is not False:
+        found = diagnose_loaded(evaluation, loaded, answers, labels, force=report.diagnose)
+    progress("score", 3, 3)
     evaluation = evaluation.with_notes(after=found)
-    return evaluation.with_intervals(*intervals_of(evaluation, bootstrap, seed, progress)) if bootstrap else evaluation
+    if not report.bootstrap:
+        return evaluation
+    from coord_eval.resampling.bootstrap import intervals_of
+
+    return evaluation.with_intervals(*intervals_of(evaluation, report.bootstrap, report.seed, report.progress))
 
 
 def _notes(truth: GroundTruth, collected: Collected) -> list[str]:

@@ -9,7 +9,7 @@ from coco_builder import coco
 from scipy import stats
 from scipy.optimize import isotonic_regression
 
-from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score
+from coord_eval import AnswerSettings, Calibration, InputError, ScoredObject, fit_calibration, score
 from coord_eval.calibration.knots import fit_knots, interpolate, isotonic
 from coord_eval.cli.main import main
 from coord_eval.metrics.draws import sum_interval
@@ -80,7 +80,7 @@ def test_calibrated_scores_are_the_true_probabilities(fitted):
     assert before["ece"] == pytest.approx(0.187, abs=0.04)
     assert after["ece"] < 0.06
     # The cross-validated reliability foretells that of other images.
-    other = score(*generated(400, seed=1), calibration=calibration)
+    other = score(*generated(400, seed=1), answers=AnswerSettings(calibration=calibration))
     assert other.analysis["reliability"]["ece"] < 0.05
     assert other.notes[-1].startswith("scores are calibrated: P(IoU > .5), from 720 boxes")
 
@@ -89,7 +89,7 @@ def test_calibration_keeps_the_order_and_ap(coco_set, noisy_results):
     results = noisy_results(coco_set, 2)
     before = score(coco_set, results)
     calibration = fit_calibration(before, resamples=2)
-    after = score(coco_set, results, calibration=calibration)
+    after = score(coco_set, results, answers=AnswerSettings(calibration=calibration))
     assert after.coco == before.coco
     assert after.calibrated
     assert "which are these very ones" in after.notes[-1]
@@ -133,7 +133,7 @@ def test_calibration_file_is_read_back(fitted, tmp_path):
     with pytest.raises(InputError, match="it is for scores of the source results, and these are of stated"):
         calibration.check("stated")
     with pytest.raises(InputError, match="it is for boxes fused by nothing"):
-        score(*generated(3), fuse="nms:0.5", calibration=calibration)
+        score(*generated(3), answers=AnswerSettings(fuse="nms:0.5", calibration=calibration))
     with pytest.raises(InputError, match=r"expected scores in \[0, 1\]"):
         calibration([0.5, 1.5])
     with pytest.raises(InputError, match="expected finite scores, found nan"):
@@ -201,6 +201,8 @@ def test_thresholds_are_told_as_scores_were_and_calibrated():
     for label, least in chosen.before.items():
         reaches = calibration(grid, [label] * len(grid)) >= chosen.value
         assert least == pytest.approx(grid[reaches][0], abs=1e-3)
+        below, at = calibration([np.nextafter(least, 0), least], [label] * 2)
+        assert below < chosen.value <= at
     assert f"({chosen.before['']:.4g}, label 0 {chosen.before['label 0']:.4g} before calibration)" in str(chosen)
     assert calibration.before(1.0) is None
     _, note = calibration.applied(score(truth, kept).detections, "results", {})

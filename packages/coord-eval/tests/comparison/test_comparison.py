@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coco_builder import generated_set
+from coco_builder import coco, generated_set
 
-from coord_eval import InputError, compare, oracle_predictions, resample, score
+from coord_eval import InputError, ReportSettings, compare, resample, score
 from coord_eval.cli.main import main
 from coord_eval.comparison.compare import paired_differences
 from coord_eval.metrics.draws import interval
@@ -122,10 +122,13 @@ def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
         resample(score({"images": [], "annotations": [], "categories": []}, []))
 
 
-@pytest.mark.slow
-def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
-    words = score(coco_set, oracle_predictions(coco_set))
-    assert any("different scores" in note for note in compare({"a": runs["base"], "b": words}, resamples=2).notes)
+def test_compare_notes_runs_ranked_by_different_scores():
+    truth = coco((1, 1, [10, 10, 40, 40]))
+    stated = score(truth, [{"image_id": 1, "category_id": 1, "bbox": [10, 10, 40, 40], "score": 0.5}])
+    words = score(truth, [{"image_id": 1, "text": '[{"bbox_2d": [100, 100, 500, 500], "label": "cat"}]'}])
+    for other, told in ((words, True), (stated, False)):
+        notes = compare({"a": stated, "b": other}, resamples=2).notes
+        assert any("different scores" in note for note in notes) == told
 
 
 @pytest.mark.parametrize(
@@ -278,6 +281,6 @@ def test_interval_is_moved_so_that_the_resamples_have_the_value_as_mean():
 def test_labels_with_few_objects_are_noted(coco_set, copied):
     note = "6 of 6 labels have fewer than 10 objects"
     few = {**coco_set, "annotations": [a for a in coco_set["annotations"] if a["image_id"] < 8]}
-    assert any(note in found for found in score(few, [], bootstrap=2).notes)
+    assert any(note in found for found in score(few, [], report=ReportSettings(bootstrap=2)).notes)
     many, _ = copied(coco_set, [], [5] * 20)
-    assert not any("fewer than 10" in found for found in score(many, [], bootstrap=2).notes)
+    assert not any("fewer than 10" in found for found in score(many, [], report=ReportSettings(bootstrap=2)).notes)

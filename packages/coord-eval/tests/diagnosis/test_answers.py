@@ -3,13 +3,14 @@
 import json
 import random
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from coco_builder import coco, generated_set
 
-from coord_eval import Detections, compare, load_ground_truth, score
+from coord_eval import AnswerSettings, Detections, LabelSettings, ReportSettings, compare, load_ground_truth, score
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import diagnose, smart_resize
 
@@ -21,7 +22,7 @@ def unit_boxes(coco_set):
         size = (image["width"], image["height"])
         objects = []
         for a in coco_set["annotations"]:
-            if a["image_id"] == image["id"] and not a["iscrowd"]:
+            if a["image_id"] == image["id"] and not a.get("iscrowd"):
                 x, y, w, h = a["bbox"]
                 corners = (x / size[0], y / size[1], (x + w) / size[0], (y + h) / size[1])
                 objects.append((names[a["category_id"]], corners))
@@ -41,7 +42,7 @@ def answers(coco_set, write):
 
 def diagnosis(coco_set, predictions, diagnose=True, **options):
     """What scoring says of other ways to read the numbers."""
-    notes = score(coco_set, predictions, diagnose=diagnose, **options).notes
+    notes = score(coco_set, predictions, report=ReportSettings(diagnose=diagnose), **options).notes
     return [note for note in notes if note.startswith("diagnosis: ")]
 
 
@@ -115,9 +116,11 @@ def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
         stated = [item | {"score": (90 - i) / 100} for i, item in enumerate(objects)]
         noise = {"bbox_2d": [1, 1, 9, 9], "label": "noise", "score": 0.95}
         record["text"] = json.dumps([noise, *stated])
-    options = {"synonyms": {c["name"]: [f"a {c['name']}"] for c in coco_set["categories"]}, "ignored_labels": ["noise"]}
-    lines = diagnose(score(coco_set, records, **options), records, force=True, **options)
-    named = score(coco_set, records, scale="pixels", **options)
+    labels = LabelSettings({c["name"]: [f"a {c['name']}"] for c in coco_set["categories"]})
+    reading = AnswerSettings(ignored_labels=["noise"])
+    evaluation = score(coco_set, records, answers=reading, labels=labels)
+    lines = diagnose(evaluation, records, answers=reading, labels=labels, force=True)
+    named = score(coco_set, records, answers=replace(reading, scale="pixels"), labels=labels)
     assert named.score_source == "stated" and named.coco["AP"] > 0.9
     assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
     assert "noise" not in named.unknown_labels
@@ -138,7 +141,7 @@ def test_diagnose_prefers_the_option_to_a_fit_that_finds_it_again_and_agrees_wit
     whole = answers(coco_set, lambda b, s: [round(v) for v in WAYS["--scale pixels)"](b, s)])
     lines = diagnosis(coco_set, whole)
     assert "--scale pixels)" in lines[1] and not any("times" in line for line in lines)
-    named = score(coco_set, whole, scale="pixels", score_source="constant")
+    named = score(coco_set, whole, answers=AnswerSettings(scale="pixels"), score_source="constant")
     assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
 
 
@@ -212,6 +215,13 @@ def test_diagnose_names_the_labels_where_they_alone_are_wrong(coco_set, predicti
     assert "and 1 more" in lines[1]
 
 
+def test_half_of_the_names_with_half_of_the_labels_right_is_told():
+    boxes = [(1, [10, 10, 30, 30]), (2, [50, 50, 30, 30])]
+    coco_set = coco(*((i, k, box) for i in (1, 2) for k, box in boxes), names=("cat", "dog"), images=(1, 2))
+    results = [{"image_id": i, "category_id": 1, "bbox": box, "score": 0.5} for i in (1, 2) for _, box in boxes]
+    assert any("of 2 categories with objects 1 is answered" in line for line in diagnosis(coco_set, results))
+
+
 def test_diagnose_tells_labels_from_numbers_where_both_are_wrong(coco_set):
     records = _renamed(answers(coco_set, WAYS["--scale pixels)"]), lambda name: f"x{name}")
     lines = diagnosis(coco_set, records, scale=1000)
@@ -268,11 +278,27 @@ def test_diagnose_states_no_way_as_fact_that_hardly_fits():
     assert "no scale, order, shift or resize fits" in line
 
 
+@pytest.mark.parametrize(("images", "are_told_apart"), [(3, False), (12, True)])
+def test_readings_that_few_images_do_not_tell_apart_are_all_named(images, are_told_apart):
+    coco_set = generated_set(images)
+    lines = diagnosis(coco_set, answers(coco_set, WAYS["multiples of 28"]), scale=1000)
+    named = [line for line in lines if "would give" in line]
+    assert "multiples of 28" in named[0] and any("pixels of the image" in line for line in named) != are_told_apart
+
+
+def test_diagnose_takes_numbers_that_are_no_box_as_they_are_read():
+    """Width and height equal the upper left corner, so that the boxes have no area as corners."""
+    boxes = [(20, 30), (24, 40), (40, 21)]
+    coco_set = coco(*((image, 1, [*box, *box]) for image, box in enumerate(boxes, 1)), images=(1, 2, 3))
+    line = diagnosis(coco_set, answers(coco_set, WAYS["as xywh"]), scale=1000)[1]
+    assert "as xywh" in line and "AP 1.000" in line
+
+
 def test_diagnose_says_what_fits_slightly_better(coco_set):
     records = answers(coco_set, lambda b, s: [999 * v for v in b])
-    evaluation = score(coco_set, records, scale=1010)
+    evaluation = score(coco_set, records, answers=AnswerSettings(scale=1010))
     lines = diagnose(evaluation, records, force=True)
-    better = score(coco_set, records, scale=999).coco["AP"]
+    better = score(coco_set, records, answers=AnswerSettings(scale=999)).coco["AP"]
     assert "divided by 999 (--scale 999) fits slightly better, too little to be sure" in lines[1]
     assert f"AP {better:.3f} instead of {evaluation.coco['AP']:.3f}" in lines[1]
 
@@ -315,7 +341,9 @@ def test_diagnosis_is_proposed_where_ap_is_low_and_another_interpretation_fits(c
     assert 0.02 < evaluation["AP"] < 0.3
     (told,) = [note for note in evaluation.notes if note.startswith("diagnosis")]
     assert "--diagnose shows" in told and "yxhw" in told
-    assert not any(note.startswith("diagnosis") for note in score(coco_set, results, diagnose=False).notes)
+    assert not any(
+        note.startswith("diagnosis") for note in score(coco_set, results, report=ReportSettings(diagnose=False)).notes
+    )
 
 
 def test_few_boxes_of_very_many_images_are_looked_at():

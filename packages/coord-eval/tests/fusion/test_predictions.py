@@ -7,7 +7,7 @@ import pytest
 from coco_builder import coco
 
 from coord_codec import Instance
-from coord_eval import InputError, fuse, fuse_predictions, score
+from coord_eval import AnswerSettings, InputError, fuse, fuse_predictions, score
 from coord_eval.cli.main import main
 
 
@@ -29,7 +29,7 @@ def test_score_with_fusion_equals_the_score_of_fused_boxes(coco_set, noisy_resul
         for o in fuse([items], method="nms", iou=0.6).objects
     ]
     assert len(fused) < len(results)
-    evaluation = score(coco_set, results, fuse="nms:0.6")
+    evaluation = score(coco_set, results, answers=AnswerSettings(fuse="nms:0.6"))
     assert evaluation.detection == score(coco_set, fused).detection
     assert evaluation.fusion["rule"] == "nms:0.6"
     assert (evaluation.fusion["boxes"], evaluation.fusion["objects"]) == (len(results), len(fused))
@@ -39,7 +39,7 @@ def test_score_with_fusion_equals_the_score_of_fused_boxes(coco_set, noisy_resul
 
 def test_score_with_fusion_refuses_shapes(one_cat):
     with pytest.raises(InputError, match="geometry polygon: expected boxes"):
-        score(one_cat, [], geometry="polygon", fuse="nms")
+        score(one_cat, [], answers=AnswerSettings(geometry="polygon", fuse="nms"))
 
 
 def answer(image_id, boxes, **fields):
@@ -116,13 +116,15 @@ def test_score_with_fusion_joins_boxes_cut_by_the_edge_of_a_tile():
     left = answer(1, [("cat", [750, 200, 1000, 500], 0.8)], tile=[0, 0, 120, 100])
     right = answer(1, [("cat", [0, 200, 250, 500], 0.8)], tile=[120, 0, 80, 100])
     truth = [Instance(image="a.jpg", image_id=1, width=200, height=100, objects=[{"desc": "cat", "bbox": CAT}])]
-    evaluation = score(truth, [left, right], scale=1000, fuse="wbf")
+    evaluation = score(truth, [left, right], answers=AnswerSettings(scale=1000, fuse="wbf"))
     assert evaluation.detections.boxes_D4.tolist() == [pytest.approx([90, 20, 50, 30])]
     assert evaluation.mean_iou == pytest.approx(1.0)
     assert evaluation.notes[-1].endswith("2 boxes became 1, 2 of 2 that the edge of a tile cuts were joined")
     # A tile that was asked about without an answer lowers the score of what another view found in it.
     whole, empty = answer(1, [("cat", [150, 200, 300, 500], 0.8)]), answer(1, [], tile=[0, 0, 120, 100])
-    assert score(truth, [whole, empty], scale=1000, fuse="wbf").detections.scores_D.tolist() == [pytest.approx(0.4)]
+    assert score(
+        truth, [whole, empty], answers=AnswerSettings(scale=1000, fuse="wbf")
+    ).detections.scores_D.tolist() == [pytest.approx(0.4)]
 
 
 CAT = [0.45, 0.2, 0.7, 0.5]

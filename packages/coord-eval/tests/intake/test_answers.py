@@ -7,7 +7,7 @@ import random
 import pytest
 
 from coord_codec import Instance, Object
-from coord_eval import InputError, score, score_expression_files
+from coord_eval import AnswerSettings, InputError, score, score_expression_files
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import smart_resize
 
@@ -25,7 +25,7 @@ def record(**more):
 
 def test_expected_boxes_replace_those_of_tokens():
     given = record(coord_expected=[0.1004, 0.2, 0.5, 0.6])
-    said, read = (score(TRUTH, [given], boxes=boxes) for boxes in ("tokens", "expected"))
+    said, read = (score(TRUTH, [given], answers=AnswerSettings(boxes=boxes)) for boxes in ("tokens", "expected"))
     assert said.mean_iou == pytest.approx(0.3996 / 0.8, rel=1e-6)
     assert read.mean_iou == pytest.approx(1.0, rel=1e-9)
     assert read.format == said.format
@@ -34,7 +34,7 @@ def test_expected_boxes_replace_those_of_tokens():
 def test_answers_that_state_nothing_among_others_have_the_boxes_of_their_tokens_and_are_counted():
     truth = [TRUTH[0], TRUTH[0].model_copy(update={"image": "b.png", "image_id": 2})]
     given = [record(coord_expected=[0.1004, 0.2, 0.5, 0.6]), record(image_id=2)]
-    read = score(truth, given, boxes="expected")
+    read = score(truth, given, answers=AnswerSettings(boxes="expected"))
     assert read.mean_iou == pytest.approx((1 + 0.3996 / 0.8) / 2, rel=1e-6)
     assert "1 of 2 answers state no coord_expected: their boxes are those of the tokens" in read.notes
 
@@ -43,7 +43,7 @@ def test_boxes_by_median_and_by_expected_iou():
     x1, y1 = [0.1, 0.1, 0.2, 0.3, 0.3], [0.2, 0.2, 0.3, 0.3, 0.4]
     x2, y2 = [0.5, 0.5, 0.5, 0.7, 0.8], [0.5, 0.5, 0.6, 0.8, 0.9]
     given = record(coord_quantiles=[x1, y1, x2, y2])
-    median, best = (score(TRUTH, [given], boxes=boxes) for boxes in ("median", "best_iou"))
+    median, best = (score(TRUTH, [given], answers=AnswerSettings(boxes=boxes)) for boxes in ("median", "best_iou"))
     assert median.mean_iou == pytest.approx(0.3 * 0.3 / (0.3996 * 0.4), rel=1e-6)
     # The sides that are least certain matter less to IoU in a box that is larger than the medians': .2, .2, .5, .8.
     assert best.mean_iou == pytest.approx(0.3 * 0.4 / (0.3996 * 0.4 + 0.3 * 0.2), rel=1e-6)
@@ -64,13 +64,13 @@ def test_boxes_by_median_and_by_expected_iou():
 )
 def test_quantiles_that_are_none_are_refused(quantiles, told):
     with pytest.raises(InputError, match=told):
-        score(TRUTH, [record(coord_quantiles=quantiles)], boxes="median")
+        score(TRUTH, [record(coord_quantiles=quantiles)], answers=AnswerSettings(boxes="median"))
 
 
 def test_expected_boxes_are_sorted_and_dropped_without_area():
-    swapped = score(TRUTH, [record(coord_expected=[0.5, 0.6, 0.1004, 0.2])], boxes="expected")
+    swapped = score(TRUTH, [record(coord_expected=[0.5, 0.6, 0.1004, 0.2])], answers=AnswerSettings(boxes="expected"))
     assert swapped.mean_iou == pytest.approx(1.0, rel=1e-9)
-    flat = score(TRUTH, [record(coord_expected=[0.5, 0.2, 0.5, 0.6])], boxes="expected")
+    flat = score(TRUTH, [record(coord_expected=[0.5, 0.2, 0.5, 0.6])], answers=AnswerSettings(boxes="expected"))
     assert flat.format["objects"] == 0
     assert flat.format["dropped"] == {"no_area": 1}
 
@@ -79,7 +79,7 @@ def test_expected_boxes_of_equal_tokens_may_differ():
     flat = TEXT.replace("900", "100")
     given = {"image_id": 1, "text": flat, "coord_expected": [0.1004, 0.2, 0.5, 0.6]}
     assert score(TRUTH, [given]).format["dropped"] == {"no_area": 1}
-    read = score(TRUTH, [given], boxes="expected")
+    read = score(TRUTH, [given], answers=AnswerSettings(boxes="expected"))
     assert read.mean_iou == pytest.approx(1.0, rel=1e-9)
     assert read.format["dropped"] == {} and read.format["parsed"] == 1
 
@@ -95,7 +95,7 @@ def test_expected_boxes_of_equal_tokens_may_differ():
 )
 def test_expected_boxes_refuse_missing_expectations(more, boxes, told):
     with pytest.raises(InputError, match=told):
-        score(TRUTH, [record(**more)], boxes=boxes)
+        score(TRUTH, [record(**more)], answers=AnswerSettings(boxes=boxes))
 
 
 @pytest.fixture
@@ -128,10 +128,10 @@ def answers(coco_set):
 @pytest.mark.parametrize("scale", [1000, "pixels", "input_pixels"])
 def test_infer_scale_finds_the_scale_that_was_used(coco_set, answers, scale):
     records = answers(scale)
-    named = score(coco_set, records, scale=scale)
+    named = score(coco_set, records, answers=AnswerSettings(scale=scale))
     assert named.mean_iou > 0.95
     assert not any("assumed" in note or "inferred" in note for note in named.notes)
-    inferred = score(coco_set, records, scale="infer")
+    inferred = score(coco_set, records, answers=AnswerSettings(scale="infer"))
     assert inferred.mean_iou == named.mean_iou
     assert any(f"scale {scale}" in note and "inferred from" in note for note in inferred.notes)
     assert sum("mean best IoU" in note for note in inferred.notes) == 4
@@ -148,7 +148,7 @@ def test_infer_scale_finds_fractions(coco_set, answers):
     for record in records:
         objects = json.loads(record["text"])
         record["text"] = json.dumps([o | {"bbox_2d": [v / 1000 for v in o["bbox_2d"]]} for o in objects])
-    inferred = score(coco_set, records, scale="infer")
+    inferred = score(coco_set, records, answers=AnswerSettings(scale="infer"))
     assert inferred.mean_iou > 0.95 and any("scale 1.0 inferred" in note for note in inferred.notes)
 
 
@@ -158,11 +158,17 @@ def test_infer_scale_prefers_what_finds_objects_to_what_stays_inside(coco_set, a
     for record in records[::4]:
         objects = json.loads(record["text"])
         record["text"] = json.dumps([*objects, {"bbox_2d": [10, 10, 5000, 5000], "label": "cat"}])
-    assert any("scale pixels inferred" in note for note in score(coco_set, records, scale="infer").notes)
+    assert any(
+        "scale pixels inferred" in note
+        for note in score(coco_set, records, answers=AnswerSettings(scale="infer")).notes
+    )
 
 
 def test_infer_scale_tells_999_from_1000(coco_set, answers):
-    assert any("scale 999.0 inferred" in note for note in score(coco_set, answers(999), scale="infer").notes)
+    assert any(
+        "scale 999.0 inferred" in note
+        for note in score(coco_set, answers(999), answers=AnswerSettings(scale="infer")).notes
+    )
 
 
 def test_infer_scale_notes_another_scale_that_fits_as_well(coco_set, answers):
@@ -171,13 +177,13 @@ def test_infer_scale_notes_another_scale_that_fits_as_well(coco_set, answers):
         image.update(width=1000, height=1000)
     for a in coco_set["annotations"]:
         a["bbox"] = [min(v, 450) for v in a["bbox"]]
-    notes = score(coco_set, answers(1000), scale="infer").notes
+    notes = score(coco_set, answers(1000), answers=AnswerSettings(scale="infer")).notes
     assert any("scale 1000.0 inferred" in note and "another one fits as well" in note for note in notes)
 
 
 def test_infer_scale_refuses_numbers_that_fit_no_image(coco_set, answers):
     with pytest.raises(InputError, match=r"none fits .*; name the scale; `coord-eval score --diagnose` tries orders"):
-        score(coco_set, answers(100_000), scale="infer")
+        score(coco_set, answers(100_000), answers=AnswerSettings(scale="infer"))
 
 
 def rewritten(coco_set, records, change):
@@ -225,7 +231,7 @@ def weak(seed):
 def test_infer_scale_refuses_numbers_that_another_reading_fits(coco_set, answers, change, told):
     records = rewritten(coco_set, answers(1000), change)
     with pytest.raises(InputError, match=f"none fits .*{told}"):
-        score(coco_set, records, scale="infer")
+        score(coco_set, records, answers=AnswerSettings(scale="infer"))
 
 
 @pytest.mark.drawn(1)
@@ -240,9 +246,9 @@ def test_infer_scale_refuses_inexact_boxes_of_a_resized_input(coco_set, answers,
         return resized(inexact, size, factor=28, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
 
     records = rewritten(coco_set, answers(1000), change)
-    assert score(coco_set, records, scale="pixels").mean_iou > 0.5
+    assert score(coco_set, records, answers=AnswerSettings(scale="pixels")).mean_iou > 0.5
     with pytest.raises(InputError, match=r"this looks like .*an input resized"):
-        score(coco_set, records, scale="infer")
+        score(coco_set, records, answers=AnswerSettings(scale="infer"))
 
 
 @pytest.mark.drawn(1)
@@ -255,13 +261,16 @@ def test_infer_scale_keeps_inexact_pixels(coco_set, answers, seed):
         return [round(max(0, v + draw.gauss(0, 0.06) * side)) for v, side in zip(box, sides, strict=True)]
 
     records = rewritten(coco_set, answers("pixels"), change)
-    assert any("scale pixels inferred" in note for note in score(coco_set, records, scale="infer").notes)
+    assert any(
+        "scale pixels inferred" in note
+        for note in score(coco_set, records, answers=AnswerSettings(scale="infer")).notes
+    )
 
 
 @pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
 def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names):
     records = rewritten(coco_set, answers(scale), weak(0))
-    evaluation = score(coco_set, records, scale="infer")
+    evaluation = score(coco_set, records, answers=AnswerSettings(scale="infer"))
     found = [note for note in evaluation.notes if "inferred from" in note]
     assert found[0].startswith(tuple(f"scale {name} inferred" for name in names))
     assert 0.2 < evaluation.mean_iou_class_agnostic < 0.4
@@ -274,22 +283,22 @@ def test_infer_scale_refuses_weak_answers_that_two_scales_fit(coco_set, answers)
         image.update(width=920, height=920)
     records = rewritten(coco_set, answers("pixels"), weak(0))
     with pytest.raises(InputError, match="none fits"):
-        score(coco_set, records, scale="infer")
+        score(coco_set, records, answers=AnswerSettings(scale="infer"))
 
 
 def test_infer_scale_without_plain_numbers(coco_set):
-    evaluation = score(coco_set, [{"image_id": 0, "text": ""}], scale="infer")
+    evaluation = score(coco_set, [{"image_id": 0, "text": ""}], answers=AnswerSettings(scale="infer"))
     assert "no plain numbers in the answers: nothing to scale" in evaluation.notes
 
 
 def test_scale_of_an_unknown_name_is_refused(coco_set):
     with pytest.raises(InputError, match="scale: expected a number"):
-        score(coco_set, [{"image_id": 0, "text": ""}], scale="inches")
+        score(coco_set, [{"image_id": 0, "text": ""}], answers=AnswerSettings(scale="inches"))
 
 
 def test_scale_input_pixels_needs_the_input_size(coco_set):
     with pytest.raises(InputError, match="input_width"):
-        score(coco_set, [{"image_id": 0, "text": "x"}], scale="input_pixels")
+        score(coco_set, [{"image_id": 0, "text": "x"}], answers=AnswerSettings(scale="input_pixels"))
 
 
 def test_points_are_drops_where_boxes_are_expected(tmp_path, capsys):
@@ -302,7 +311,7 @@ def test_points_are_drops_where_boxes_are_expected(tmp_path, capsys):
     assert "diagnosis" in found.notes[-1]
     phrases = score_expression_files([cat], records)
     assert phrases.without_box == 1 and any(advice in note for note in phrases.notes)
-    assert score_expression_files([cat], records, geometry="point").point_in_box == 1
+    assert score_expression_files([cat], records, answers=AnswerSettings(geometry="point")).point_in_box == 1
     (tmp_path / "answer.txt").write_text(text)
     assert main(["parse", str(tmp_path / "answer.txt")]) == 0 and advice in capsys.readouterr().out
     assert main(["parse", str(tmp_path / "answer.txt"), "--geometry", "point"]) == 0

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from coord_eval import parse_answer, score, score_expressions
+from coord_eval import AnswerSettings, ReportSettings, parse_answer, score, score_expressions
 from coord_eval.boxes.pixels import boxes_in_pixels
 
 SIZES = ((500, 375), (640, 480), (1000, 1000), (333, 777), (1024, 768))
@@ -59,12 +59,25 @@ def drawn_set(draw, form, true_sides=None):
 
 def check(draw, form, true_sides=None):
     truth, texts, results, scale = drawn_set(draw, form, true_sides)
-    found = score(truth, texts, scale=scale, score_source="constant", diagnose=False).to_dict()
-    expected = score(truth, results, diagnose=False).to_dict()
+    found = score(
+        truth,
+        texts,
+        answers=AnswerSettings(scale=scale),
+        score_source="constant",
+        report=ReportSettings(diagnose=False),
+    ).to_dict()
+    expected = score(truth, results, report=ReportSettings(diagnose=False)).to_dict()
     del found["analysis"]["reliability"], expected["analysis"]["reliability"]  # a constant is no probability
     for name in ("coco", "per_class", "pr_curves", "detection", "mean_iou", "analysis", "coco_class_agnostic"):
         assert found[name] == expected[name], (form, name)
-    reference = score(truth, texts, backend="pycocotools", scale=scale, score_source="constant", diagnose=False)
+    reference = score(
+        truth,
+        texts,
+        backend="pycocotools",
+        answers=AnswerSettings(scale=scale),
+        score_source="constant",
+        report=ReportSettings(diagnose=False),
+    )
     assert found["coco"] == reference.coco
 
 

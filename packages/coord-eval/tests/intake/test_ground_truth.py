@@ -6,7 +6,7 @@ import math
 import pytest
 
 from coord_codec import Instance, read_annotations
-from coord_eval import InputError, load_ground_truth, score
+from coord_eval import InputError, LabelSettings, ReportSettings, load_ground_truth, score
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_load_ground_truth_leniently_counts_what_it_leaves_out(one_cat):
     assert lenient.boxes_N4.tolist() == [[1, 2, 30, 40]]
     (note,) = lenient.notes
     assert "1 fault in the ground truth" in note and "annotations[1] (id 2): image_id: 7" in note
-    assert score(one_cat, [], lenient=True).notes[0] == note
+    assert score(one_cat, [], labels=LabelSettings(lenient=True)).notes[0] == note
 
 
 def test_load_ground_truth_takes_an_annotation_set_as_it_is(one_cat):
@@ -130,7 +130,9 @@ def test_facts_that_are_stated_twice_are_compared(one_cat, tmp_path):
 
     def notes(**changes):
         record = {**one_cat, "annotations": [{**row, **changes}]}
-        return [note for note in score(record, [], image_root=tmp_path).notes if "empty" not in note]
+        return [
+            note for note in score(record, [], report=ReportSettings(image_root=tmp_path)).notes if "empty" not in note
+        ]
 
     assert notes() == []
     assert "boxes that are not around their segmentation" in notes(bbox=[x, y, w / 2, h / 2])[0]

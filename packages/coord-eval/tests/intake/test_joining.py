@@ -6,7 +6,7 @@ import pytest
 from coco_builder import coco
 
 from coord_codec import Instance
-from coord_eval import InputError, score, scored_objects
+from coord_eval import AnswerSettings, InputError, LabelSettings, ReportSettings, score, scored_objects
 
 CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
 DOG = ("dog", [0.6, 0.6, 0.9, 0.9])
@@ -22,7 +22,11 @@ def test_label_matcher_counts_each_layer(instance, answer):
         ("kitty", boxes["cat"]),
         ("moon", [0.7, 0.1, 0.8, 0.2]),
     ]
-    evaluation = score(truth, [answer(1, *said)], synonyms={"tv": ["television"]}, label_callback={"kitty": "cat"}.get)
+    evaluation = score(
+        truth,
+        [answer(1, *said)],
+        labels=LabelSettings(synonyms={"tv": ["television"]}, label_callback={"kitty": "cat"}.get),
+    )
     assert evaluation.labels == {"exact": 1, "normalized": 1, "synonym": 1, "callback": 1, "unknown": 1}
     assert evaluation.detection["0.5"]["recall"] == 1.0
 
@@ -40,7 +44,8 @@ def test_answers_about_unknown_images_change_no_other_count(instance):
     known = [{"image_id": n, "text": text} for n, text in enumerate(texts)]
     known[3]["finish_reason"] = "length"
     strangers = [{"image_id": 90 + n, "text": text, "finish_reason": "error"} for n, text in enumerate(texts)]
-    settings = {"scale": 1000, "score_source": "constant", "diagnose": False}
+    settings = {"score_source": "constant", "answers": AnswerSettings(scale=1000)}
+    settings["report"] = ReportSettings(diagnose=False)
     truth = [instance(n, CAT, DOG) for n in range(4)]
     wanted = score(truth, known, **settings).to_dict()
     assert wanted["format"]["dropped"] and wanted["format"]["truncated"] and wanted["unknown_labels"]
@@ -125,9 +130,11 @@ def test_join_places_the_boxes_of_tiles_in_their_image():
         {"image_id": 1, "text": '{"bbox": [10, 10, 60, 90], "label": "cat"}', "tile": [100, 0, 100, 100]},
     ]
     for scale in ("pixels", 100):
-        assert score(truth, answers, scale=scale).detections.boxes_D4.tolist() == [[110, 10, 50, 80]]
+        assert score(truth, answers, answers=AnswerSettings(scale=scale)).detections.boxes_D4.tolist() == [
+            [110, 10, 50, 80]
+        ]
     with pytest.raises(InputError, match="tile: the scale"):
-        score(truth, answers, scale="infer")
+        score(truth, answers, answers=AnswerSettings(scale="infer"))
 
 
 @pytest.mark.parametrize(("key", "value"), [("label", " "), ("label", 7), ("tile", [1, 2, 3]), ("tile", [0, 0, 0, 5])])
@@ -139,15 +146,17 @@ def test_prediction_refuses_a_faulty_label_or_tile(one_cat, key, value):
 def test_join_places_the_boxes_of_a_tile_in_an_image_of_unknown_size(one_cat):
     del one_cat["images"][0]["width"], one_cat["images"][0]["height"]
     record = {"image_id": 1, "text": '{"bbox": [10, 10, 60, 90], "label": "cat"}', "tile": [100, 0, 100, 100]}
-    assert score(one_cat, [record], scale=100).detections.boxes_D4.tolist() == [[110, 10, 50, 80]]
+    assert score(one_cat, [record], answers=AnswerSettings(scale=100)).detections.boxes_D4.tolist() == [
+        [110, 10, 50, 80]
+    ]
 
 
 def test_ignored_labels_given_as_one_text_are_one_label(instance, answer):
     record = answer(1, CAT, ("noise", DOG[1]), ("no", [0.2, 0.2, 0.3, 0.3]))
-    evaluation = score([instance(1, CAT)], [record], ignored_labels="noise")
+    evaluation = score([instance(1, CAT)], [record], answers=AnswerSettings(ignored_labels="noise"))
     assert evaluation.format["dropped"] == {"ignored_label": 1}
     assert evaluation.unknown_labels == {"no": 1}
-    objects, dropped = scored_objects(record, ignored_labels="noise")
+    objects, dropped = scored_objects(record, answers=AnswerSettings(ignored_labels="noise"))
     assert ([item.desc for item in objects], dropped) == (["cat", "no"], {"ignored_label": 1})
 
 
@@ -202,13 +211,17 @@ def test_answers_without_names_are_in_the_order_of_the_file(tmp_path):
     for truth, rows in zip((instances, document), forms, strict=True):
         path = tmp_path / "generated_predictions.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        evaluation = score(truth, path, scale=1000, in_order=True)
+        evaluation = score(truth, path, answers=AnswerSettings(scale=1000, in_order=True))
         assert evaluation["AP"] == 1
         assert "3 answers are taken in the order of the ground truth's images, from 1.jpg to 3.jpg" in evaluation.notes
         with pytest.raises(InputError, match="line 1: image_id: missing"):
-            score(truth, path, scale=1000)
+            score(truth, path, answers=AnswerSettings(scale=1000))
     for count in (2, 4):
         with pytest.raises(InputError, match=f"in_order: {count} answers for 3 images of the ground truth"):
-            score(instances, [{"text": "[]"}] * count, in_order=True)
+            score(instances, [{"text": "[]"}] * count, answers=AnswerSettings(in_order=True))
     with pytest.raises(InputError, match=r"predictions\[1\]: image: 'a.jpg' names the image .* leave in_order out"):
-        score(instances, [{"text": "[]"}, {"text": "[]", "image": "a.jpg"}, {"text": "[]"}], in_order=True)
+        score(
+            instances,
+            [{"text": "[]"}, {"text": "[]", "image": "a.jpg"}, {"text": "[]"}],
+            answers=AnswerSettings(in_order=True),
+        )

@@ -5,7 +5,7 @@ import json
 import pytest
 from coco_builder import coco
 
-from coord_eval import InputError, score
+from coord_eval import AnswerSettings, InputError, score
 from coord_eval.cli.main import main
 
 FILES = {1: "val/a.jpg", 2: "val/b.v2.jpg", 3: "val/c.jpg"}
@@ -69,7 +69,7 @@ def test_outlines_and_keypoints(tmp_path):
     truth["annotations"][0] |= {"segmentation": [[10, 20, 50, 20, 50, 50, 10, 50]]}
     lines = {"a": [f"0 {OUTLINE} .5", "1 0.3 0.5 0.4 0.5 0.4 0.7 0.3 0.7 0.2 0.6 .5"]}
     folder = write(tmp_path / "r" / "labels", lines, {"data.yaml": "names: [cat, dog]"})
-    evaluation = score(truth, folder, geometry="polygon")
+    evaluation = score(truth, folder, answers=AnswerSettings(geometry="polygon"))
     assert evaluation.detections.boxes_D4.tolist() == [[10, 20, 40, 30], [40, 50, 40, 20]]
     assert evaluation.shape_pairs.similarity_D[0] == 1
     points = [value for n in range(17) for value in (20 + n, 30 + n, 2)]
@@ -78,10 +78,11 @@ def test_outlines_and_keypoints(tmp_path):
         f"{x / 200} {y / 100} 0.9" for x, y in zip(points[::3], points[1::3], strict=True)
     )
     pose = write(tmp_path / "p" / "labels", {"a": [f"{line} .5"]}, {"data.yaml": "names: [cat]\nkpt_shape: [17, 3]"})
-    assert score(truth, pose, geometry="keypoints").shapes["AP"] == pytest.approx(1)
+    assert score(truth, pose, answers=AnswerSettings(geometry="keypoints")).shapes["AP"] == pytest.approx(1)
     unknown = write(tmp_path / "u" / "labels", {"a": [f"{line} .5"] * 3})
     with pytest.raises(InputError, match=r"all 3 lines have 57 numbers, as keypoints have .* kpt_shape"):
         score(truth, unknown)
+    assert len(score(truth, write(tmp_path / "two" / "labels", {"a": [f"{line} .5"] * 2})).detections) == 2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from coco_builder import coco
 
 from coord_codec import InputError
-from coord_eval import score, scored_objects
+from coord_eval import AnswerSettings, score, scored_objects
 
 TEXT = (
     "<|object_ref_start|>{}<|object_ref_end|><|box_start|><|coord_{}|><|coord_0|><|coord_500|><|coord_250|><|box_end|>"
@@ -21,9 +21,11 @@ RECORD = {
 
 @pytest.mark.parametrize("boxes", ["tokens", "expected"])
 def test_objects_are_those_that_an_evaluation_collects(boxes):
-    objects, dropped = scored_objects(RECORD, boxes=boxes)
+    objects, dropped = scored_objects(RECORD, answers=AnswerSettings(boxes=boxes))
     detections = score(
-        coco((1, 1, [10, 0, 40, 50]), names=("cat", "dog"), size=(100, 200)), [RECORD], boxes=boxes
+        coco((1, 1, [10, 0, 40, 50]), names=("cat", "dog"), size=(100, 200)),
+        [RECORD],
+        answers=AnswerSettings(boxes=boxes),
     ).detections
     assert [o.desc for o in objects] == ["cat", "dog"]
     for item, box, value in zip(objects, detections.boxes_D4, detections.scores_D, strict=True):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from coord_eval import InputError, score
+from coord_eval import AnswerSettings, InputError, score
 from coord_eval.intake.predictions import from_records, read_predictions
 from coord_eval.metrics.pycoco import QuietCOCO
 
@@ -117,7 +117,7 @@ def test_score_takes_pycocotools_ground_truth_and_texts_by_image(one_cat):
     coco = QuietCOCO()
     coco.dataset = one_cat
     text = '[{"bbox_2d": [10, 25, 310, 525], "label": "cat"}]'
-    evaluation = score(coco, {1: text}, scale=1000)
+    evaluation = score(coco, {1: text}, answers=AnswerSettings(scale=1000))
     assert evaluation["AP"] == pytest.approx(1.0)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coord_eval import parse_answer, score
+from coord_eval import AnswerSettings, parse_answer, score
 from coord_eval.metrics.expressions import score_expression_files
 
 STRANGERS = Path(__file__).resolve().parents[5] / "shared" / "data" / "edges" / "strangers"
@@ -14,8 +14,9 @@ pytestmark = [
 ]
 
 
-def scored(folder, name, truth="gt.json", **options):
-    return score(STRANGERS / folder / truth, STRANGERS / folder / name, scale=1000, **options)
+def scored(folder, name, truth="gt.json", **reading):
+    answers = AnswerSettings(scale=1000, **reading)
+    return score(STRANGERS / folder / truth, STRANGERS / folder / name, answers=answers)
 
 
 @pytest.mark.parametrize("geometry", ["box", "oriented"])
@@ -43,12 +44,14 @@ def test_objects_of_several_images_are_noted():
 @pytest.mark.parametrize("name", ["openai_batch.jsonl", "swift_infer.jsonl"])
 def test_records_of_servers_are_read(name):
     truth, predictions = STRANGERS / "refusals_in_words" / "gt.json", STRANGERS / "server_records" / name
-    assert score(truth, predictions, scale=1000).format["empty"] == 1
+    assert score(truth, predictions, answers=AnswerSettings(scale=1000)).format["empty"] == 1
 
 
 def test_phrases_without_a_target():
     found = score_expression_files(
-        STRANGERS / "no_target_null" / "gt.jsonl", STRANGERS / "no_target_null" / "p.jsonl", scale=1000
+        STRANGERS / "no_target_null" / "gt.jsonl",
+        STRANGERS / "no_target_null" / "p.jsonl",
+        answers=AnswerSettings(scale=1000),
     )
     assert (found.n_acc, found.precision_f1) == (1.0, 1.0)
     assert any("four zeros" in note for note in found.notes)
@@ -71,5 +74,7 @@ def test_labels_are_as_written(name, labels):
 
 def test_expressions_name_the_factor():
     folder = STRANGERS / "expressions_scale"
-    found = score_expression_files(folder / "gt.jsonl", folder / "half_boxes.jsonl", scale="pixels")
+    found = score_expression_files(
+        folder / "gt.jsonl", folder / "half_boxes.jsonl", answers=AnswerSettings(scale="pixels")
+    )
     assert any("x times 2.000, y times 2.000" in note for note in found.notes)

@@ -19,7 +19,7 @@ def test_of_objects_with_equal_iou_the_last_is_matched(one_cat):
     """As in pycocotools, which keeps searching while the IoU is at least the best so far."""
     one_cat["annotations"].append({**one_cat["annotations"][0], "id": 2})
     evaluation = score(one_cat, results_for([[1, 2, 30, 40]]))
-    assert evaluation.coco_matches.object_TD[:, 0].tolist() == [1] * 10
+    assert evaluation.coco_matches.object_D.tolist() == [1]
 
 
 def test_area_ranges_include_both_of_their_ends(one_cat, by_hand):

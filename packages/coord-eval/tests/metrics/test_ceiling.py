@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from coord_codec import MARKERS, BoxTable, CoordGrid, Instance, Object, encode_target
 from coord_eval import GroundTruth, parse_answer
 from coord_eval.intake.joining import LabelMatcher
-from coord_eval.metrics.ceiling import CeilingSettings, _categories_read, no_ceiling
+from coord_eval.metrics.ceiling import _categories_read, no_ceiling
+from coord_eval.settings import CeilingSettings
 
 
 def truth_of(names):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from by_pycocotools import by_pycocotools
 
-from coord_eval import CocoParams, InputError, score
+from coord_eval import CocoParams, InputError, ReportSettings, score
 from coord_eval.cli.main import main
 
 PARAMS = CocoParams(
@@ -32,7 +32,7 @@ def own_numbers(truth, results):
 
 def test_own_parameters_equal_pycocotools(coco_set, noisy_results):
     results = noisy_results(coco_set, 0)
-    evaluation = score(coco_set, results, params=PARAMS)
+    evaluation = score(coco_set, results, report=ReportSettings(params=PARAMS))
     assert evaluation.coco_own == pytest.approx(own_numbers(coco_set, results), abs=1e-12)
     assert evaluation.to_dict()["coco_own"] == evaluation.coco_own
     assert score(coco_set, results).coco_own == {}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coord_codec import Instance, Object
-from coord_eval import InputError, parse_answer, score_expression_files, score_expressions
+from coord_eval import AnswerSettings, InputError, parse_answer, score_expression_files, score_expressions
 from coord_eval.cli.main import main
 
 
@@ -126,7 +126,9 @@ def test_score_expression_files_in_pixels(phrases, tmp_path):
     answers = [{"image": "photos/a.jpg", "text": text}]
     truth = [Instance.model_validate(rows[0])]
     for scale in ("pixels", "infer"):
-        assert score_expression_files(truth, answers, scale=scale).mean_iou == pytest.approx(1.0)
+        assert score_expression_files(truth, answers, answers=AnswerSettings(scale=scale)).mean_iou == pytest.approx(
+            1.0
+        )
     assumed = score_expression_files(truth, answers)
     assert assumed.accuracy["0.5"] == 0.0
     assert any("assumed" in note for note in assumed.notes)
@@ -176,10 +178,10 @@ def test_expression_answers_in_another_order_are_joined_by_the_phrase_that_they_
         {"image": "a.jpg", "text": json.dumps([{"bbox_2d": [round(1000 * v) for v in box], "label": name}])}
         for name, box in phrases.items()
     ]
-    moved = score_expression_files(lines, records[::-1], scale=1000)
+    moved = score_expression_files(lines, records[::-1], answers=AnswerSettings(scale=1000))
     assert moved.accuracy == {"0.5": 1.0}
     assert moved.notes[0].startswith("2 answers stood in another order")
-    given = score_expression_files(lines, records, scale=1000)
+    given = score_expression_files(lines, records, answers=AnswerSettings(scale=1000))
     assert (given.accuracy, given.notes) == ({"0.5": 1.0}, ())
 
 
@@ -237,14 +239,16 @@ def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor, cou
         bbox = [value / side for value, side in zip(box, sides, strict=True)]
         phrases.append(Instance(image=f"{i}.png", width=1440, height=900, objects=[Object(desc="it", bbox=bbox)]))
         answers.append({"image": f"{i}.png", "text": write(box)})
-    found = score_expression_files(phrases, answers, scale="pixels", geometry=geometry)
+    found = score_expression_files(phrases, answers, answers=AnswerSettings(scale="pixels", geometry=geometry))
     assert [note.count(factor) for note in found.notes if note.startswith("diagnosis")] == [count]
 
 
 def test_what_is_dropped_of_answers_is_told_by_reason():
     phrases = [Instance(image="a.jpg", objects=[Object(desc="it", bbox=LEFT)])] * 2
     texts = ['[{"bbox_2d": [100, 100, 300, 300], "deleted": true}]', '[{"bbox_2d": [1, 2, 3]}]']
-    found = score_expression_files(phrases, [{"image": "a.jpg", "text": text} for text in texts], scale=1000)
+    found = score_expression_files(
+        phrases, [{"image": "a.jpg", "text": text} for text in texts], answers=AnswerSettings(scale=1000)
+    )
     assert any("2 pieces" in note and "1 deleted" in note and "1 wrong_arity" in note for note in found.notes)
 
 
@@ -271,7 +275,7 @@ def test_which_of_several_boxes_counts():
 )
 def test_labels_of_answers_to_expressions_do_not_count(text):
     phrase = Instance(image="a.jpg", objects=[Object(desc="cup", bbox=(0.1, 0.1, 0.3, 0.3))])
-    scores = score_expression_files([phrase], [{"image": "a.jpg", "text": text}], scale=1000)
+    scores = score_expression_files([phrase], [{"image": "a.jpg", "text": text}], answers=AnswerSettings(scale=1000))
     assert (scores.accuracy["0.5"], scores.without_box) == (1, 0)
 
 
@@ -283,6 +287,8 @@ def test_points_in_fractions_thousandths_and_pixels(x, y, scale, text):
     box = Object(desc="cup", bbox=(0.1, 0.1, 0.3, 0.3))
     phrase = Instance(image="a.jpg", width=640, height=480, objects=[box])
     scores = score_expression_files(
-        [phrase], [{"image": "a.jpg", "text": text.format(x=x, y=y)}], scale=scale, geometry="point"
+        [phrase],
+        [{"image": "a.jpg", "text": text.format(x=x, y=y)}],
+        answers=AnswerSettings(scale=scale, geometry="point"),
     )
     assert scores.point_in_box == 1

@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from coord_eval import InputError, score_lvis
+from coord_eval import AnswerSettings, InputError, LabelSettings, score_lvis
 from coord_eval.cli.main import main
 
 
@@ -170,7 +170,13 @@ def test_score_lvis_keeps_300_boxes_an_image():
 
 def test_score_lvis_notes_options_that_change_nothing_on_a_results_list():
     assert not score_lvis(tiny(), [HIT]).notes
-    (note,) = score_lvis(tiny(), [HIT], "constant", scale="infer", synonyms={"cat": ["kitty"]}).notes
+    (note,) = score_lvis(
+        tiny(),
+        [HIT],
+        "constant",
+        answers=AnswerSettings(scale="infer"),
+        labels=LabelSettings(synonyms={"cat": ["kitty"]}),
+    ).notes
     assert note.endswith("itself: scale, score_source, synonyms had no effect")
 
 

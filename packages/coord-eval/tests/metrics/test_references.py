@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from random_sets import random_set
 
-from coord_eval import COCO_KEYS, score
+from coord_eval import COCO_KEYS, ReportSettings, score
 from coord_eval.metrics.coco import coco_scores
 
 QUICK = 12
@@ -40,7 +40,7 @@ def check_equals_hotcoco(draw):
         run = hotcoco.COCOeval(reader, reader.loadRes(results), "bbox")
         for step in (run.evaluate, run.accumulate, run.summarize):
             step()
-    assert list(score(truth, results, diagnose=False).coco.values()) == list(run.stats)
+    assert list(score(truth, results, report=ReportSettings(diagnose=False)).coco.values()) == list(run.stats)
 
 
 @pytest.mark.parametrize("seed", range(QUICK))

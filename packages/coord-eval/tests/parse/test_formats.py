@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coord_eval import TextFormat, parse_answer, register_format, score
+from coord_eval import AnswerSettings, TextFormat, parse_answer, register_format, score
 from coord_eval.cli.main import main
 
 CAT = '{"bbox_2d": [100, 200, 300, 400], "label": "cat"}'
@@ -68,7 +68,7 @@ def test_no_label_is_counted_and_never_clean(text):
     (item,) = parse_answer(text).objects
     assert item.desc == ""
     assert item.repairs == ("no_label",)
-    health = score(truth_of(1), answers_of([text]), scale=1000).format
+    health = score(truth_of(1), answers_of([text]), answers=AnswerSettings(scale=1000)).format
     assert (health["clean"], health["repairs"]) == (0, {"no_label": 1})
 
 
@@ -124,7 +124,7 @@ def test_auto_takes_the_format_of_the_whole_set():
     assert set(score(truth_of(3), answers_of(florence)).format["formats"]) == {"florence2"}
     both = CAT.replace("cat", FLORENCE * 2)
     assert parse_answer(both).format == "florence2"
-    found = score(truth_of(3), answers_of([CAT, CAT, both]), scale=1000)
+    found = score(truth_of(3), answers_of([CAT, CAT, both]), answers=AnswerSettings(scale=1000))
     assert found.format["formats"] == {"json": 3}
 
 

@@ -354,6 +354,7 @@ def test_field_around_or_below_an_object_counts_as_one_beside_it(text, reason):
         f'{{"frames": [{{"index": 0, "objects": [{OBJECT}]}}, {{"index": 1, "objects": [{OBJECT}]}}]}}',
         f'{{"frame_1": {OBJECT[:-1]}, "colour": "red"}}, "frame_2": {OBJECT}}}',
         f'{{"images": [{{"image": 1, "objects": [{OBJECT}]}}, {{"image": 2, "objects": [{OBJECT}]}}]}}',
+        f'{{"image": 1, "objects": [{OBJECT}, {{"image": 2, "objects": [{OBJECT}]}}]}}',
         "Image 1:\n- ship: [400, 450, 600, 550]\nImage 2:\n- ship: [400, 450, 600, 550]",
     ],
 )

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from coco_builder import generated_set
 
-from coord_eval import METRICS, Figure, InputError, Metric, compare, ratio_over_images, register_metric, resample, score
+from coord_eval import (
+    METRICS,
+    Figure,
+    InputError,
+    Metric,
+    ReportSettings,
+    compare,
+    ratio_over_images,
+    register_metric,
+    resample,
+    score,
+)
 from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 from coord_eval.metrics.metric_table import figure_of
@@ -68,7 +79,7 @@ def missed():
 def test_registered_metric_appears_everywhere_from_one_row(missed, noisy_results, tmp_path, capsys):
     coco_set = generated_set(4)
     results = noisy_results(coco_set, 0)
-    evaluation = score(coco_set, results, bootstrap=3)
+    evaluation = score(coco_set, results, report=ReportSettings(bootstrap=3))
     expected = 1 - evaluation.detection["0.5"]["recall"]
     assert json.loads(evaluation.to_json())["metrics"]["missed_share"] == pytest.approx(expected)
     assert evaluation["missed_share"] == pytest.approx(expected)
@@ -105,7 +116,10 @@ def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(
     register_metric(row)
     try:
         results = noisy_results(coco_set, 0)
-        both = {"all": score(coco_set, results, bootstrap=3), "third": score(coco_set, results[::3])}
+        both = {
+            "all": score(coco_set, results, report=ReportSettings(bootstrap=3)),
+            "third": score(coco_set, results[::3]),
+        }
         comparison = compare(both, resamples=3)
         assert any(line.startswith("found_red car") for line in evaluation_lines(both["all"]))
         assert "; found_red car" in both["all"].write_report(tmp_path).read_text()
@@ -136,6 +150,18 @@ def test_metric_without_measure_and_value_is_refused():
 
 def test_evaluation_has_figures_by_name_also_by_those_of_other_libraries(evaluation):
     assert evaluation["map_50"] == evaluation["map50"] == evaluation["AP50"] == evaluation.coco["AP50"]
+    for name, way in (
+        ("map50", r"use \['map50'\]"),
+        ("AP", r"use \['AP'\]"),
+        ("stats", "use .coco"),
+        ("colour", "'colour'$"),
+    ):
+        with pytest.raises(AttributeError, match=way):
+            getattr(evaluation, name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(evaluation), "failing", property(lambda self: [].missing), raising=False)
+        with pytest.raises(AttributeError, match="'list' object has no attribute 'missing'"):
+            _ = evaluation.failing
     assert evaluation["mar_100"] == evaluation.coco["AR100"]
     assert evaluation["f1"] == evaluation.detection["0.5"]["f1"]
     with pytest.raises(InputError, match="unknown metric 'mAP60'"):
@@ -149,7 +175,7 @@ def test_evaluation_shows_itself_in_short(evaluation):
 
 def test_evaluation_computes_a_metric_when_it_is_used(coco_set, noisy_results):
     """`score` alone needs neither labels merged nor the ceiling; the diagnosis of a low AP needs some."""
-    evaluation = score(coco_set, noisy_results(coco_set, 0), diagnose=False)
+    evaluation = score(coco_set, noisy_results(coco_set, 0), report=ReportSettings(diagnose=False))
     waiting = {"coco_class_agnostic", "ceiling", "matches", "matches_any_label"}
     assert not waiting & evaluation.__dict__.keys()
     noted = evaluation.with_notes(after=["a note"])

@@ -11,7 +11,7 @@ import pytest
 from coco_builder import coco
 
 from coord_codec.images import ImageError
-from coord_eval import score
+from coord_eval import AnswerSettings, score
 from coord_eval.cli.main import main
 from coord_eval.report.photograph import AMBIGUOUS, NOT_FOUND, OUTSIDE, link_to, photograph
 
@@ -115,7 +115,7 @@ def test_photograph_in_two_folders_is_not_guessed(tmp_path):
 
 def test_report_skips_images_outside_the_folder_and_says_so(root, tmp_path):
     names = ["../secret.png", "/secret.png", f"{root}/../secret.png", "link.png"]
-    evaluation = score(truth_of(*names), [{"image_id": 1, "text": ANSWER}], scale=1000)
+    evaluation = score(truth_of(*names), [{"image_id": 1, "text": ANSWER}], answers=AnswerSettings(scale=1000))
     text = evaluation.write_report(tmp_path / "out", image_root=root).read_text()
     assert "data:image/jpeg" not in text
     assert re.search(r"4 images, the first .*outside the folder of the images", text)

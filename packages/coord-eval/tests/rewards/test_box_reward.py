@@ -8,7 +8,7 @@ import pytest
 from coco_builder import iou
 
 from coord_codec import InputError, Instance, Object, encode_target
-from coord_eval import parse_answer, score
+from coord_eval import AnswerSettings, ReportSettings, parse_answer, score
 from coord_eval.rewards import REWARDS, Reward, box_reward, register_reward
 
 THRESHOLDS = [0.5 + 0.05 * k for k in range(10)]
@@ -120,7 +120,12 @@ def test_f1_is_that_of_score_for_one_image():
         truth = draw(rng, 4)
         answer = moved(rng, truth, 0.15)[1:]
         image = Instance(image="a.png", image_id=1, width=100, height=100, objects=record(truth))
-        evaluation = score([image], [{"image_id": 1, "text": text_of(answer)}], format="obj", diagnose=False)
+        evaluation = score(
+            [image],
+            [{"image_id": 1, "text": text_of(answer)}],
+            answers=AnswerSettings(format="obj"),
+            report=ReportSettings(diagnose=False),
+        )
         assert reward(answer, truth) == pytest.approx(evaluation.detection["0.5:0.95"]["f1"])
 
 

@@ -9,7 +9,7 @@ import pytest
 from by_pycocotools import by_pycocotools
 from pycocotools import mask as masks
 
-from coord_eval import InputError, load_ground_truth, score, to_coco_results
+from coord_eval import AnswerSettings, InputError, load_ground_truth, score, to_coco_results
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' decode
 KINDS = {"polygon": "segm", "keypoints": "keypoints"}
@@ -81,13 +81,15 @@ def test_figures_are_those_of_pycocotools(tmp_path, geometry, seed):
     truth, results = drawn(seed, geometry == "keypoints")
     (tmp_path / "truth.json").write_text(json.dumps(truth))
     (tmp_path / "results.json").write_text(json.dumps(results))
-    evaluation = score(tmp_path / "truth.json", tmp_path / "results.json", geometry=geometry)
+    evaluation = score(tmp_path / "truth.json", tmp_path / "results.json", answers=AnswerSettings(geometry=geometry))
     assert figures(evaluation) == reference(truth, results, geometry)
     assert evaluation["AP"] == by_pycocotools(truth, json.loads(json.dumps(results))).stats[0]
     assert not [note for note in evaluation.notes if "no effect" in note]
     written, field = to_coco_results(evaluation), "keypoints" if geometry == "keypoints" else "segmentation"
     assert [row[field] for row in written] == [row[field] for row in results]
-    assert figures(score(truth, written, geometry=geometry)) == reference(truth, written, geometry)
+    assert figures(score(truth, written, answers=AnswerSettings(geometry=geometry))) == reference(
+        truth, written, geometry
+    )
 
 
 def test_outlines_and_boxes_beside_them_are_those_of_pycocotools():
@@ -95,7 +97,9 @@ def test_outlines_and_boxes_beside_them_are_those_of_pycocotools():
     boxed = [{**row, "bbox": masks.toBbox(row["segmentation"]).tolist()} for row in results]
     outlined = [{**row, "segmentation": [outline(*row["bbox"])]} for row in boxed]
     for rows in (boxed, outlined):
-        assert figures(score(truth, rows, geometry="polygon")) == reference(truth, rows, "polygon")
+        assert figures(score(truth, rows, answers=AnswerSettings(geometry="polygon"))) == reference(
+            truth, rows, "polygon"
+        )
 
 
 def test_outlines_alone_are_the_masks_that_they_draw():
@@ -104,7 +108,9 @@ def test_outlines_alone_are_the_masks_that_they_draw():
     boxes = [masks.toBbox(row["segmentation"]).tolist() for row in results]
     alone = [{**row, "segmentation": [outline(*box)]} for row, box in zip(results, boxes, strict=True)]
     encoded = [{**row, "segmentation": rle(row["segmentation"], sizes[row["image_id"]])} for row in alone]
-    assert figures(score(truth, alone, geometry="polygon")) == reference(truth, encoded, "polygon")
+    assert figures(score(truth, alone, answers=AnswerSettings(geometry="polygon"))) == reference(
+        truth, encoded, "polygon"
+    )
     told = score(truth, alone).notes
     assert any("state a segmentation field: boxes alone are scored; geometry polygon" in note for note in told)
 
@@ -115,11 +121,11 @@ def test_perfect_shapes_of_instances_and_a_report(tmp_path):
     record["objects"] = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "geometry": square}]
     (tmp_path / "truth.jsonl").write_text(json.dumps(record) + "\n")
     result = {"image_id": 1, "category_id": 1, "segmentation": [[10, 8, 50, 8, 50, 40, 10, 40]], "score": 1}
-    evaluation = score(tmp_path / "truth.jsonl", [result], geometry="polygon")
+    evaluation = score(tmp_path / "truth.jsonl", [result], answers=AnswerSettings(geometry="polygon"))
     assert (evaluation.shapes["AP"], evaluation.shapes["mean"], evaluation["AP"]) == pytest.approx((1, 1, 1))
     assert "as COCO scores" in evaluation.write_report(tmp_path / "out").read_text()
     assert json.loads(evaluation.to_json())["shapes"]["AP"] == evaluation.shapes["AP"]
-    oriented = score(tmp_path / "truth.jsonl", [result], geometry="oriented")
+    oriented = score(tmp_path / "truth.jsonl", [result], answers=AnswerSettings(geometry="oriented"))
     assert (oriented.shapes["measure"], oriented.shapes["AP"]) == ("IoU of outlines (shapely)", pytest.approx(1))
 
 
@@ -139,7 +145,9 @@ def test_perfect_shapes_of_instances_and_a_report(tmp_path):
 def test_faulty_shapes_are_named(shape, message):
     truth, _ = drawn(0, False)
     with pytest.raises(InputError, match=message):
-        score(truth, [{"image_id": 5, "category_id": 3, "score": 1, **shape}], geometry="polygon")
+        score(
+            truth, [{"image_id": 5, "category_id": 3, "score": 1, **shape}], answers=AnswerSettings(geometry="polygon")
+        )
 
 
 def test_shapes_that_cannot_be_compared_are_told():
@@ -147,12 +155,16 @@ def test_shapes_that_cannot_be_compared_are_told():
     few = {"image_id": 5, "category_id": 3, "keypoints": [1, 1, 2], "score": 1}
     at = next(row for row in truth["annotations"])
     with pytest.raises(InputError, match="17 keypoints, found 1"):
-        score(truth, [few | {"image_id": at["image_id"], "category_id": at["category_id"]}], geometry="keypoints")
+        score(
+            truth,
+            [few | {"image_id": at["image_id"], "category_id": at["category_id"]}],
+            answers=AnswerSettings(geometry="keypoints"),
+        )
     with pytest.raises(InputError, match="ground truth: no object has keypoints"):
-        score(drawn(0, False)[0], [few], geometry="keypoints")
+        score(drawn(0, False)[0], [few], answers=AnswerSettings(geometry="keypoints"))
     size = {"segmentation": {"size": [9, 9], "counts": [0, 81]}}
     with pytest.raises(InputError, match="mask of 9 x 9 pixels"):
-        score(truth, [{**few, **size, "keypoints": None}], geometry="polygon")
+        score(truth, [{**few, **size, "keypoints": None}], answers=AnswerSettings(geometry="polygon"))
 
 
 def test_stated_shapes_are_kept_beside_the_objects():

@@ -10,7 +10,7 @@ from pycocotools.cocoeval import COCOeval
 
 from coord_codec import CoordGrid, Instance, Object, encode_target, geometry_of
 from coord_codec.geometry.polygon import PolygonGeometry
-from coord_eval import score
+from coord_eval import AnswerSettings, score
 
 SIDE = 64
 
@@ -48,7 +48,7 @@ def answers_of(given, geometry):
 @pytest.mark.parametrize("geometry", ["point", "polygon", "oriented", "keypoints"])
 def test_written_truth_reaches_the_ceiling(geometry):
     given = instances(geometry)
-    shapes = score(given, answers_of(given, geometry), geometry=geometry).shapes
+    shapes = score(given, answers_of(given, geometry), answers=AnswerSettings(geometry=geometry)).shapes
     ceiling = shapes["ceiling"]
     assert shapes["AP"] == pytest.approx(ceiling["AP"])
     assert shapes["mean"] == pytest.approx(ceiling["mean"])
@@ -59,7 +59,9 @@ def test_written_truth_reaches_the_ceiling(geometry):
 def test_moved_shapes_score_less(geometry):
     given = instances(geometry)
     near, far = (
-        score(given, answers_of(instances(geometry, shift=shift), geometry), geometry=geometry).shapes
+        score(
+            given, answers_of(instances(geometry, shift=shift), geometry), answers=AnswerSettings(geometry=geometry)
+        ).shapes
         for shift in (0.01, 0.05)
     )
     assert far["AP"] < near["AP"] < 1
@@ -69,7 +71,9 @@ def test_moved_shapes_score_less(geometry):
 
 def test_polygon_scores_are_those_of_pycocotools_on_a_larger_image():
     given, moved = instances("polygon"), instances("polygon", shift=0.02)
-    ours = score(given, answers_of(moved, "polygon"), geometry="polygon", score_source="constant").shapes
+    ours = score(
+        given, answers_of(moved, "polygon"), answers=AnswerSettings(geometry="polygon"), score_source="constant"
+    ).shapes
     names, zoom = ["cat", "dog"], 8 * SIDE
     truth, found = COCO(), COCO()
     rows = {"truth": [], "found": []}
@@ -104,7 +108,10 @@ def test_polygon_scores_are_those_of_pycocotools_on_a_larger_image():
 
 def test_simplified_outlines_lower_the_ceiling_and_are_counted():
     given = instances("polygon")
-    ceilings = [score(given, [], geometry=PolygonGeometry(max_vertices=most)).shapes["ceiling"] for most in (3, 5, 32)]
+    ceilings = [
+        score(given, [], answers=AnswerSettings(geometry=PolygonGeometry(max_vertices=most))).shapes["ceiling"]
+        for most in (3, 5, 32)
+    ]
     assert [c["simplified"] for c in ceilings] == [sum(len(i.targets) for i in given)] * 2 + [0]
     assert ceilings[0]["mean"] < ceilings[1]["mean"] < ceilings[2]["mean"] < 1
 
@@ -124,7 +131,7 @@ def test_report_colours_shapes_by_their_own_measure(geometry, tmp_path):
     far = Object(desc="cat", geometry={"type": geometry, "coordinates": corners})
     wrong = [i.model_copy(update={"objects": (far,)}) for i in right[3:]]
     answers = answers_of([*right[:3], *wrong], geometry)
-    evaluation = score(right, answers, geometry=geometry)
+    evaluation = score(right, answers, answers=AnswerSettings(geometry=geometry))
     found = sum(len(i.targets) for i in right[:3])
     hits = evaluation.shape_pairs.similarity_D > 0
     assert hits.sum() == found and len(hits) == found + 3
@@ -139,7 +146,7 @@ def test_report_colours_shapes_by_their_own_measure(geometry, tmp_path):
 @pytest.mark.slow
 def test_report_draws_the_shapes(tmp_path):
     given = instances("polygon", images=2)
-    evaluation = score(given, answers_of(given, "polygon"), geometry="polygon")
+    evaluation = score(given, answers_of(given, "polygon"), answers=AnswerSettings(geometry="polygon"))
     page = evaluation.write_report(tmp_path).read_text()
     assert page.count("<polygon") == 2 * sum(len(i.targets) for i in given)
     assert "AP of shapes" in page

@@ -3,7 +3,7 @@
 import pytest
 
 from coord_codec import GEOMETRIES, MARKERS, CoordGrid, Instance, encode_target, geometry_of
-from coord_eval import parse_answer, score
+from coord_eval import AnswerSettings, parse_answer, score
 from coord_eval.shapes.similarity import SIMILARITIES, similarity_of
 
 GRID = CoordGrid()
@@ -55,7 +55,7 @@ def test_perfect_answers_of_every_geometry_reach_their_ceiling_and_are_drawn(nam
     kind = geometry_of(name)
     image = image_of(kind)
     text = encode_target(image, markers="obj", geometry=name)
-    evaluation = score([image], [{"image_id": 1, "text": text}], geometry=name)
+    evaluation = score([image], [{"image_id": 1, "text": text}], answers=AnswerSettings(geometry=name))
     if kind.is_box:
         assert evaluation.shapes == {} and evaluation.coco["AP"] == pytest.approx(1)
     else:
@@ -64,7 +64,7 @@ def test_perfect_answers_of_every_geometry_reach_their_ceiling_and_are_drawn(nam
         assert shapes["mean"] == pytest.approx(shapes["ceiling"]["mean"])
         assert shapes["mean"] > 0.97
         assert {"AP", *measure.names} <= shapes.keys() and shapes["measure"] == measure.about
-        nothing = score([image], [{"image_id": 1, "text": ""}], geometry=name)
+        nothing = score([image], [{"image_id": 1, "text": ""}], answers=AnswerSettings(geometry=name))
         assert nothing.shapes["AP"] == nothing.shapes["mean"] == 0
     report = evaluation.write_report(tmp_path).read_text()
     element = "<rect" if kind.is_box else "<polygon" if kind.closed else "<path"
@@ -86,4 +86,4 @@ def test_boxes_from_distributions_are_refused_for_shapes():
     text = encode_target(image, markers="obj", geometry="polygon")
     record = {"image_id": 1, "text": text, "coord_expected": [0.5] * 6}
     with pytest.raises(ValueError, match="no distribution to take its box from"):
-        score([image], [record], geometry="polygon", boxes="expected")
+        score([image], [record], answers=AnswerSettings(geometry="polygon", boxes="expected"))

@@ -14,12 +14,12 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.pages import safe
 from coord_data.reading.image_set import ImageSet
-from coord_detect.answers.finish import read_options
+from coord_detect.answers.finish import answer_settings
 from coord_detect.answers.resumable_file import make_folder, unfinished
 from coord_detect.answers.summary import LEFT_OUT
 from coord_detect.console import first_rank_first, is_first, say
 from coord_detect.settings.decoding import Decoding
-from coord_eval import Evaluation, ReportSection, score
+from coord_eval import CeilingSettings, Evaluation, ReportSection, ReportSettings, score
 from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.run_sections import run_sections, trained_keys
 from coord_trainer.answers.verdict import memorising_verdict
@@ -111,10 +111,9 @@ def score_predictions(
     evaluation = score(
         images.ground_truth(config.evaluation.limit),
         predictions,
-        **read_options(config, decoding),
-        markers=config.data.markers,
-        order=config.data.order,
-        diagnose=None if isinstance(predictions, Path) else False,
+        answers=answer_settings(config, decoding),
+        ceiling=CeilingSettings(markers=config.data.markers, order=config.data.order),
+        report=ReportSettings(diagnose=None if isinstance(predictions, Path) else False),
     )
     return evaluation.with_notes(before=_left_out(config, images))
 

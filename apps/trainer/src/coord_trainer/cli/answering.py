@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from coord_codec.commands.options import NewPlace, Strict
+from coord_codec.commands.options import NewPlace, Strict, options_of, with_options
 from coord_data.cli import must_not_exist
 from coord_detect.answers.resumable_file import unfinished
 from coord_detect.cli.answering import COMMANDS
-from coord_detect.cli.options import Checkpoint, ConfigFile, with_options_of, words_of
+from coord_detect.cli.options import Checkpoint, ConfigFile, of_settings, words_of
 from coord_detect.served.request import AskedThreshold
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import Overrides, find_model_and_config, load_libraries, print_scores, resolve_config
 
 
 @app.command()
-@with_options_of(AskedThreshold, settings=("views", "speed", "device"))
+@with_options(options_of(AskedThreshold).parameters, of_settings("views", "speed", "device"))
 def evaluate(
     checkpoint: Checkpoint,
     out: NewPlace,

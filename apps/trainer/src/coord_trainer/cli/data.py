@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from coord_codec import InputError
-from coord_codec.commands.options import with_fields
+from coord_codec.commands.options import options_of, with_options
 from coord_data.cli import must_be_folder, prepare
 from coord_data.inspection.rules import InspectionRules
 from coord_trainer.cli.main import app
@@ -21,7 +21,7 @@ app.command()(prepare)
 
 
 @app.command()
-@with_fields(InspectionRules, min_side=None)
+@with_options(options_of(InspectionRules, "min_side").parameters)
 def inspect(
     words: Annotated[
         list[str] | None,

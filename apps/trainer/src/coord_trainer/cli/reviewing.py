@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from coord_codec import InputError, geometry_of
-from coord_codec.commands.options import Strict
+from coord_codec.commands.options import Strict, with_options
 from coord_codec.counts import counted
-from coord_detect.cli.options import with_options_of, words_of
+from coord_detect.cli.options import of_settings, words_of
 from coord_detect.console import say
 from coord_detect.served.request import Form
 from coord_trainer.cli.main import app
@@ -18,7 +18,7 @@ from coord_trainer.cli.options import ConfigFile, load_libraries
 
 
 @app.command()
-@with_options_of(settings=("views",))
+@with_options(of_settings("views"))
 def review(
     words: Annotated[
         list[str],

@@ -6,7 +6,7 @@ its lazy data set replaces a failing sample with a random one. This torch Datase
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -25,6 +25,7 @@ from coord_data.records import Records
 from coord_detect.console import world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.conversations import Conversations
+from coord_trainer.data.levels import Coded, LevelCoder
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.targets import TargetWriter
 from coord_trainer.data.workers import leave_signals_to_the_parent
@@ -33,7 +34,8 @@ NO_OBJECTS = SequenceLayout((), (), (), (), ())
 """The layout of a sample without objects."""
 
 PRELOAD_BYTES = 2 << 30
-"""Encoded images are kept in memory if they need less than this; 6,000 images of 96 x 96 pixels need 1.3 GB."""
+"""Encoded images are kept in memory if their float32 needs less than this: 1.3 GB for 6,000 images of 96 x 96 pixels.
+A quarter of it is kept (`levels`)."""
 
 _PIECE_BYTES = 16 << 20
 """Bytes that a process encodes before sending them: 75 images of 96 x 96 pixels, or one photograph."""
@@ -106,7 +108,7 @@ class Samples(Dataset[dict[str, Any]]):
     def sample(self, record: int, epoch: int, number: int = 0) -> dict[str, Any]:
         """Return the sample of a record of source `number` with the order, query and augmentation of an epoch."""
         kept = self._kept[number]
-        return dict(kept[record]) if kept is not None else self._make(record, epoch, number)
+        return _decoded(kept[record]) if kept is not None else self._make(record, epoch, number)
 
     @property
     def kept(self) -> bool:
@@ -158,8 +160,12 @@ class Samples(Dataset[dict[str, Any]]):
 
     def _encode_piece(self, number: int, piece: range) -> list[dict[str, Any]]:
         """Return samples with arrays in place of tensors, since each tensor needs an open file to be sent."""
+        coder = LevelCoder()
         with _single_thread():
-            return [{name: _array(value) for name, value in self._make(record, 0, number).items()} for record in piece]
+            return [
+                {name: _array(value, coder) for name, value in self._make(record, 0, number).items()}
+                for record in piece
+            ]
 
     def _pixel_bytes(self, number: int) -> int:
         source, (images, _) = self.mixture.sources[number], self._annotated(number)
@@ -194,12 +200,19 @@ class Samples(Dataset[dict[str, Any]]):
         return sample, layout, boxes, str(instance.image if instance.image_id is None else instance.image_id)
 
 
-def _array(value: Any) -> Any:
-    return value.numpy() if isinstance(value, torch.Tensor) and value.dtype != torch.bfloat16 else value
+def _array(value: Any, coder: LevelCoder) -> Any:
+    if not isinstance(value, torch.Tensor) or value.dtype == torch.bfloat16:
+        return value
+    pixels = value.numpy()
+    return coder.coded(pixels) or pixels if value.dtype == torch.float32 and value.numel() else pixels
 
 
 def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _decoded(sample: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.decoded() if isinstance(value, Coded) else value for name, value in sample.items()}
 
 
 class WholeRounds(Dataset[dict[str, Any]]):

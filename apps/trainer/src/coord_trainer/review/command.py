@@ -53,7 +53,7 @@ class _Answered:
 
     predictions: list[dict[str, Any]]
     judged: Judged
-    reading: dict[str, Any]
+    reading: AnswerSettings
     calibration: Calibration | None
     uncalibrated: str
 
@@ -113,7 +113,7 @@ def review_annotations(request: ReviewRequest, config: Settings, training: RunCo
         truth,
         [record for record in predictions if record["finish_reason"] != "error"],
         likelihoods=likelihoods,
-        answers=AnswerSettings(**parts[0].reading),
+        answers=parts[0].reading,
         calibration=calibration,
     )
     for note in found.notes:

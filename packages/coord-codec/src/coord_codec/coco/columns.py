@@ -18,6 +18,7 @@ from coord_codec.coco.reader import READ, contradictions, is_larger, numbered
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.tables import ImageId
 from coord_codec.fields import OF_COCO, not_read, states_more
+from coord_codec.json_numbers import NumberRows
 from coord_codec.origins import SCALABEL
 
 _NUMBER = frozenset({int, float})
@@ -49,6 +50,9 @@ class AnnotationColumns:
 
     def add(self, records: Sequence[Any]) -> None:
         """Add rows of the list."""
+        if isinstance(records, NumberRows) and not self._whole:
+            self._add(records)
+            return
         for start in range(0, len(records), PART):
             self._add(records[start : start + PART])
 
@@ -129,8 +133,8 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, (int, str))
 
 
-_Lists = tuple[list[list[int]], list[list[float]], list[float | None]]
-"""Image id, category id, id and crowd flag of rows; their boxes; their areas."""
+_Lists = tuple[list[list[int]], Any, Any]
+"""Image id, category id, id and crowd flag of rows; their boxes; their areas: the last two as lists or arrays."""
 
 
 def _lists_of(records: Sequence[Any]) -> _Lists:
@@ -139,12 +143,33 @@ def _lists_of(records: Sequence[Any]) -> _Lists:
     return ids, [record["bbox"] for record in records], [record.get("area") for record in records]
 
 
+def _lists_in(rows: NumberRows) -> _Lists:
+    """Return the lists of rows of numbers."""
+    numbers = np.array(rows.numbers, np.float64).reshape(len(rows), -1)
+    given = [("image_id", None), ("category_id", None), ("id", _NO_ID), ("iscrowd", 0)]
+    ids: list[Any] = [
+        rows.column(name) if none is None or name in rows.widths else [none] * len(rows) for name, none in given
+    ]
+    boxes = numbers[:, rows.place("bbox")]
+    areas = numbers[:, rows.place("area").start] if "area" in rows.widths else np.full(len(rows), np.nan)
+    return ids, boxes, areas
+
+
 def _plain_lists(records: Sequence[Any]) -> tuple[frozenset[str], _Lists | None]:
     """Return the fields and the lists of rows if all of them are plain and have the fields of COCO alone; else none.
 
     It looks at a column at a time, which takes a fifth of the time of `_is_plain`.
     """
     try:
+        if isinstance(records, NumberRows):
+            fields, lists = frozenset(records.widths), _lists_in(records)
+            is_plain = (
+                fields <= OF_COCO
+                and all(records.widths[name] == (4 if name == "bbox" else None) for name in fields)
+                and {*map(type, chain.from_iterable(lists[0]))} <= {int}
+                and {*lists[0][-1]} <= {0, 1}
+            )
+            return (fields, lists) if is_plain else (frozenset(), None)
         fields = frozenset[str]().union(*records)
         ids, boxes, areas = lists = _lists_of(records)
         is_plain = (
@@ -156,7 +181,7 @@ def _plain_lists(records: Sequence[Any]) -> tuple[frozenset[str], _Lists | None]
             and {*map(type, chain.from_iterable(boxes))} <= _NUMBER
             and {*map(type, areas)} <= {int, float, type(None)}
         )
-    except (TypeError, KeyError, AttributeError):
+    except (TypeError, KeyError, AttributeError, OverflowError):
         is_plain = False
     return (fields, lists) if is_plain else (frozenset(), None)
 

@@ -23,6 +23,7 @@ from coord_codec.files import InputError
 from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
 from coord_codec.json_file import JsonFile
+from coord_codec.json_numbers import NumberRows
 from coord_codec.json_stream import stream_parts
 from coord_codec.origins import ORIGINS, SHORT, WIDE, Origin
 from coord_codec.placing import CLIPPED, place
@@ -139,7 +140,11 @@ def stream_coco(file: JsonFile, whole: bool, image_row: Callable[[Any], Any] | N
                 if key in LISTS and rows != [None]:
                     raise InputError(f"{file.path}: {not_coco({key: rows[0]})}")
                 continue
-            if key == "annotations":
+            if key == "annotations" and isinstance(rows, NumberRows):
+                lists.annotations.add(waiting)
+                lists.annotations.add(rows)
+                waiting = []
+            elif key == "annotations":
                 waiting += rows
                 if len(waiting) >= PART:
                     lists.annotations.add(waiting)
@@ -353,7 +358,13 @@ class _Content:
 
 def _index_of(id_N: np.ndarray, index: Mapping[int | str, int]) -> np.ndarray:
     """Return the index of the row with each id, -1 where no row has it."""
-    return np.array([index.get(value, -1) for value in id_N.tolist()], np.int64)
+    most = np.iinfo(np.int64).max
+    known = sorted((key, place) for key, place in index.items() if isinstance(key, int) and -most <= key <= most)
+    if not known:
+        return np.full(len(id_N), -1)
+    key_K, place_K = np.array(known, np.int64).T
+    found_N = np.minimum(np.searchsorted(key_K, id_N), len(known) - 1)
+    return np.where(key_K[found_N] == id_N, place_K[found_N], -1)
 
 
 def origin_of_areas(sides_N2: np.ndarray, area_N: np.ndarray) -> Origin:

@@ -69,7 +69,7 @@ class _Ids:
 
     def __init__(self, rows: Iterable[Category | CocoImage], records: Iterable[Any]) -> None:
         self.index: dict[ImageId, int] = {row.id: i for i, row in enumerate(rows)}
-        all_ids = (record.get("id") for record in records if isinstance(record, Mapping))
+        all_ids = [r.get("id") for r in records if type(r) is dict or isinstance(r, Mapping)]
         self.left_out = {value for value in all_ids if isinstance(value, (int, str))} - self.index.keys()
 
     @cached_property

@@ -14,6 +14,8 @@ from coord_codec.problems import Problem, description_fault
 PHRASE_KEYS = frozenset(("query", "caption", "expression", "phrase"))
 """Keys of the question that a record answers, as grounding sets have it."""
 PHRASES = f"records with a {', '.join(sorted(PHRASE_KEYS))}, which is not read"
+_LARGEST = 1 << 31
+"""The side of an image is below this, in pixels."""
 _Row = TypeVar("_Row", Category, CocoImage)
 
 
@@ -46,11 +48,15 @@ def read_images(
     """Return the images in the order of the document."""
 
     def parse(record: Mapping[str, Any]) -> CocoImage:
-        notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
-        return _image(record)
+        if not PHRASE_KEYS.isdisjoint(record):
+            notes[PHRASES] += 1
+        return _usual(record) or _image(record)
 
     images = []
     for where, image in _unique(records, f"{source}: images", parse, problems).items():
+        if image.file_name and image.width and "\\" not in image.file_name:
+            images.append(image)
+            continue
         name = name_on_disk(folder, image.file_name)
         notes[BACKSLASHES] += name != image.file_name
         width, height = image.width, image.height
@@ -74,14 +80,14 @@ def _unique(
     for position, record in enumerate(records):
         where = f"{table}[{position}]"
         try:
-            if not isinstance(record, Mapping):
+            if type(record) is not dict and not isinstance(record, Mapping):
                 raise InputError(f": expected an object, found {type(record).__name__}")
             rows[where] = parse(record)
         except InputError as error:
             name, _, message = str(error).partition(": ")
             problems.append(Problem(where, name, message))
     id_counts = Counter(row.id for row in rows.values())
-    for where, row in list(rows.items()):
+    for where, row in list(rows.items()) if len(id_counts) < len(rows) else ():
         if id_counts[row.id] > 1:
             message = f"{row.id!r} occurs {id_counts[row.id]} times; ids must be unique, so all of them are left out"
             problems.append(Problem(where, "id", message))
@@ -94,6 +100,14 @@ def _category(record: Mapping[str, Any]) -> Category:
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"name: expected a name, found {name!r:.80}")
     return Category(identifier(record.get("id"), "id"), name)
+
+
+def _usual(record: Mapping[str, Any]) -> CocoImage | None:
+    """Return an image whose row has the usual types, which most rows of a large file are; None for any other one."""
+    image_id, name, width, height = record.get("id"), record.get("file_name"), record.get("width"), record.get("height")
+    if type(image_id) is type(width) is type(height) is int and type(name) is str and name.isascii():
+        return CocoImage(image_id, name, width, height) if 0 < width < _LARGEST > height > 0 else None
+    return None
 
 
 def _image(record: Mapping[str, Any]) -> CocoImage:
@@ -112,9 +126,9 @@ def _is_text(value: str) -> bool:
 
 
 def _side(record: Mapping[str, Any], name: str) -> int:
-    if type(value := record[name]) is int and 0 < value < 1 << 31:
+    if type(value := record[name]) is int and 0 < value < _LARGEST:
         return int(value)
     (pixels,) = finite_numbers([value], 1, name)
-    if not 0 < pixels < 1 << 31 or pixels % 1:
+    if not 0 < pixels < _LARGEST or pixels % 1:
         raise InputError(f"{name}: expected a whole number of pixels above 0, found {pixels:g}")
     return int(pixels)

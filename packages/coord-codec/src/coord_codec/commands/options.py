@@ -2,56 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, is_dataclass
+from functools import wraps
 from inspect import Parameter, Signature, signature
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from coord_codec.files import InputError
+from coord_codec.settings import STRICT, Setting, flag_of, stated_settings
+
 NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
 """Option for the path of a result that must not exist yet."""
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Stop at any bad record of the annotations; otherwise bad records are left out and listed."
-    ),
-]
+Strict = Annotated[bool, typer.Option("--strict", help=STRICT.text)]
 """Option to stop at any bad record."""
 
 
-def option_of(field: Any, default: Any = ..., metavar: str | None = None, flag: str = "") -> Any:
-    """Return type and option of a field of a pydantic record: its type, least value and description.
+@dataclass(frozen=True)
+class Options:
+    """The options of a command that are made of the fields of a record.
 
-    Args:
-        field: of `model_fields`
-        default: of the option, in place of that of the field
-        metavar: what stands for the value in the help
-        flag: the option of a boolean, which then has no opposite
-
-    Returns:
-        annotation and default of the parameter of a command
+    Attributes:
+        record: its class, a pydantic model or a dataclass with fields by `coord_codec.settings.setting`
+        parameters: an option for each field, whose type, default, limits and meaning are those of the field
     """
-    kind, least = field.annotation, next((part.ge for part in field.metadata if hasattr(part, "ge")), None)
-    default = field.get_default() if default is ... else default
-    text = field.description.replace("`", "")
-    given: dict[str, Any] = {"help": f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."}
-    given["show_default"] = default not in (None, False)
-    if kind is int and least is not None:
-        given["min"] = least
-    if metavar is not None:
-        given["metavar"] = metavar
-    if default is None and type(None) not in get_args(kind):
-        kind = kind | None
-    return Annotated[kind, typer.Option(*([flag] if kind is bool and flag else []), **given)], default
+
+    record: Any
+    parameters: tuple[Parameter, ...]
+
+    def made(self, values: dict[str, Any]) -> Any:
+        """Return the record of the values, which are taken out of the dictionary; its errors name the option."""
+        given = {one.name: values.pop(one.name) for one in self.parameters}
+        try:
+            return self.record(**{name: value for name, value in given.items() if value is not None})
+        except InputError as error:
+            name, colon, message = str(error).partition(": ")
+            raise InputError(f"{self._flag(name)}: {message}" if colon and name in given else str(error)) from None
+        except ValueError as error:
+            if not hasattr(error, "errors"):  # those of pydantic
+                raise
+            fault = error.errors()[0]
+            flag = self._flag("_".join(map(str, fault["loc"])))
+            message = fault["msg"].removeprefix("Value error, ").removeprefix(f"{flag}: ")
+            raise InputError(f"{flag}: {message}") from None
+
+    def _flag(self, name: str) -> str:
+        return flag_of(name, _stated(self.record, name)[2] if is_dataclass(self.record) else Setting(""))
 
 
-def with_fields(record: Any, **named: str | None) -> Callable[[Any], Any]:
-    r"""Return a decorator that gives a command options of a record's fields in place of its `**options`.
+def options_of(record: Any, *names: str, **metavars: str | None) -> Options:
+    """Return the options of a record.
 
     Args:
-        record: a pydantic model, whose fields state type, default and meaning of each option once
-        named: the fields, each with what stands for its value in the help, or None
+        record: its class
+        names: the fields that are options; all that are stated if none is named
+        metavars: further fields, each with what stands for its value in the help
+    """
+    chosen = dict.fromkeys(names) | metavars or dict.fromkeys(stated_settings(record))
+    return Options(record, tuple(option(name, *_stated(record, name, metavars.get(name))) for name in chosen))
+
+
+def option(name: str, kind: Any, default: Any, stated: Setting) -> Parameter:
+    """Return the parameter of a command for a setting."""
+    text = stated.text.replace("`", "")
+    given: dict[str, Any] = {"help": f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."}
+    given["show_default"] = not any(default is value for value in (None, False, Parameter.empty)) and default != ""
+    limits = {"min": stated.least, "max": stated.most, "metavar": stated.metavar}
+    given |= {key: value for key, value in limits.items() if value is not None}
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is str and stated.choices and not callable(stated.choices):
+        literal: Any = Literal
+        kind = literal[tuple(stated.choices)]
+    elif callable(stated.choices):
+        given["callback"] = _asking(stated.expected_name)
+    elif stated.read is not None:
+        given["parser"], kind = _reading(name, stated.read), Any
+    elif origin in (tuple, Sequence):
+        kind = list[parts[0]]  # type: ignore[valid-type]
+    if get_origin(kind) is list and default:
+        default = None  # the record has its own
+    optional = default is None and type(None) not in parts and kind is not Any
+    # A flag has an opposite where it is set by default.
+    flags = stated.flag.split() or ([flag_of(name, stated)] if kind is bool and default is False else [])
+    if optional:
+        kind = kind | None
+    if default is None:
+        given["show_default"] = False
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, typer.Option(*flags, **given)]
+    )
+
+
+def with_options(*further: Sequence[Parameter], **records: Options) -> Callable[[Any], Any]:
+    r"""Return a decorator that gives a command the options of records in place of the records themselves.
+
+    Args:
+        further: options whose values are passed as they are
+        records: the options of a record, by the argument that is the record
 
     Example:
         >>> from pydantic import BaseModel, Field
@@ -59,25 +110,66 @@ def with_fields(record: Any, **named: str | None) -> Callable[[Any], Any]:
         ...     min_side: int = Field(0, ge=0, description="least side")
         >>> app = typer.Typer()
         >>> @app.command()
-        ... @with_fields(Rules, min_side=None)
-        ... def show(source: str, **options: Any) -> None:
-        ...     print(source, options)
+        ... @with_options(rules=options_of(Rules, "min_side"))
+        ... def show(source: str, *, rules: Rules) -> None:
+        ...     print(source, rules)
         >>> from typer.testing import CliRunner
         >>> CliRunner().invoke(app, ["a", "--min-side", "4"]).stdout
-        "a {'min_side': 4}\n"
+        'a min_side=4\n'
     """
-    stated = []
-    for name, metavar in named.items():
-        kind, default = option_of(record.model_fields[name], metavar=metavar, flag=f"--{name.replace('_', '-')}")
-        stated.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    passed = [*chain.from_iterable(further)]
+    replaced = {*records, *(one.name for one in passed)}
 
     def decorate(command: Any) -> Any:
-        own = list(signature(command, eval_str=True).parameters.values())[:-1]
-        first = [one.replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for one in own if one.default is Parameter.empty]
-        others = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.default is not Parameter.empty]
-        taken = [*first, *others, *stated]
-        command.__signature__ = Signature(taken)
-        command.__annotations__ = {one.name: one.annotation for one in taken}
-        return command
+        own = [
+            one.replace(kind=Parameter.KEYWORD_ONLY)
+            for one in signature(command, eval_str=True).parameters.values()
+            if one.name not in replaced and one.kind is not Parameter.VAR_KEYWORD
+        ]
+
+        @wraps(command)
+        def run(**values: Any) -> Any:
+            made = {name: options.made(values) for name, options in records.items()}
+            return command(**values, **made)
+
+        stated = [*chain.from_iterable(options.parameters for options in records.values()), *passed]
+        described: Any = run
+        described.__signature__ = Signature([*own, *stated])
+        described.__annotations__ = {one.name: one.annotation for one in (*own, *stated)}
+        return described
 
     return decorate
+
+
+def _stated(record: Any, name: str, metavar: str | None = None) -> tuple[Any, Any, Setting]:
+    """Return type and default of a field, and what it states of its setting."""
+    if not is_dataclass(record):
+        return of_field(record.model_fields[name], metavar)
+    one, stated = stated_settings(record)[name]
+    kind = stated.word or eval(one.type, vars(sys.modules[record.__module__]))
+    return kind, Parameter.empty if one.default is MISSING else one.default, stated
+
+
+def of_field(field: Any, metavar: str | None = None) -> tuple[Any, Any, Setting]:
+    """Return type and default of a field of a pydantic model, and what it states of its setting."""
+    least = next((part.ge for part in field.metadata if hasattr(part, "ge")), None)
+    return field.annotation, field.get_default(), Setting(field.description, metavar=metavar, least=least)
+
+
+def _asking(expected: Callable[[Any], str]) -> Callable[[Any], Any]:
+    def known(value: Any) -> Any:
+        if problem := expected(value):
+            raise typer.BadParameter(problem)
+        return value
+
+    return known
+
+
+def _reading(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parse(word: str) -> Any:
+        try:
+            return read(word)
+        except InputError as error:
+            raise typer.BadParameter(str(error).removeprefix(f"{name}: ")) from None
+
+    return parse

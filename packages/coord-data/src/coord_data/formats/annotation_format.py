@@ -165,7 +165,7 @@ class AnnotationFormat:
             reading.root,
             reading.root,
             self.name,
-            reading.notes,
+            (*source.notes, *reading.notes),
             raw,
             folder,
             partners=partners,

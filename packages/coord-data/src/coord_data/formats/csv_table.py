@@ -79,7 +79,7 @@ _BARE = (
 """Columns of tables without a header: of keras-retinanet, SKU110K and make-sense."""
 _EXPECTED = (
     "expected a header with an image column (image, filename, path), a label column (label, class) and a box "
-    "(xmin, ymin, xmax, ymax, or x, y, width, height)"
+    "(xmin, ymin, xmax, ymax, or x, y, width, height), one box a row"
 )
 
 
@@ -129,7 +129,7 @@ def _columns(source: Source) -> _Columns:
     if not has_header:
         cells = [_with_point(cell, delimiter) for cell in first]
         if (bare := next((names for names in _BARE if _is_row_of(names, cells)), None)) is None:
-            raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
+            raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}; rename its columns")
         places = {name: column for column, name in enumerate(bare)}
     image, label = _pick(places, _IMAGE), _pick(places, _LABEL)
     corners, sized = _group(places, _CORNERS), _group(places, _SIZED)

@@ -146,6 +146,9 @@ def _only_file(source: Source) -> Source | None:
     files = source.glob(*_FILES)
     if len(files) == 1:
         found = recognise(source.file(files[0]))
+        if below := _annotated_below(source.path):
+            names = " and ".join(str(path.relative_to(source.path)) for path in below)
+            found.notes += (f"{source.path}: {files[0].name} is read; the annotations in {names} are not",)
         return _of_format(found, source.path, found.format)
     of_one_image = () if any(_single_files(source)) else files or source.glob("**/*.json")
     for file in of_one_image[:_FOLDERS]:

@@ -20,11 +20,11 @@ from coord_data.formats.registry import open_source
 from coord_data.inspection.numbers.without_pixels import REREAD
 from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.looks import Looks
+from coord_data.preparing.choice import Choice
 from coord_data.preparing.preparation import (
     LOOKS,
     PART,
     RECORDS,
-    Choice,
     has_boxes,
     looks_by_name,
     with_paths_from,
@@ -32,29 +32,17 @@ from coord_data.preparing.preparation import (
     write_chosen,
     written_to,
 )
-from coord_data.preparing.selection import DropDuplicates
 from coord_data.reading.rules import ReadingRules
 from coord_data.records import Records
 
 
-def merge_prepared(
-    parts: Sequence[str | Path],
-    out: str | Path,
-    split: float | None = None,
-    *,
-    drop_duplicates: DropDuplicates | None = None,
-    join_boxes: bool = False,
-    count: int | None = None,
-    seed: int = 0,
-    as_part: bool = False,
-) -> None:
+def merge_prepared(parts: Sequence[str | Path], out: str | Path, split: float | None = None, **chosen: Any) -> None:
     """Write parts as one set, in the order of the paths of its images, without looking at an image again.
 
     The result does not depend on the order and the grouping of the parts. Images are chosen from the whole: copies in
     different parts are found, and stay on one side of a split.
 
-    `parts` are folders that `prepare` or this function wrote with `as_part`; the others are as for
-    `prepare`.
+    `parts` are folders that `prepare` or this function wrote with `as_part`; the others are fields of `Choice`.
 
     Raises:
         InputError: a folder is no such part, is named twice, was read by other rules or is damaged; there is no box; or
@@ -73,7 +61,7 @@ def merge_prepared(
     out = Path(out)
     if taken := [place for place in written_to(out) if place.exists()]:
         raise InputError(f"out: {taken[0]} exists already; choose another name or move it away")
-    choice = Choice(split, drop_duplicates, join_boxes, count, seed, as_part)
+    choice = Choice(split, **chosen)
     folder = choice.folder_of(out)
     read = [_Part.read(Path(part)) for part in parts]
     _require_fit(read)
@@ -86,10 +74,10 @@ def merge_prepared(
     place = {name: i for i, name in enumerate(names)}
     names = list(dict.fromkeys(records.names))
     looks = looks.take(np.array([place[name] for name in names], np.int64))
-    if not as_part and not has_boxes(records):
+    if not choice.as_part and not has_boxes(records):
         raise InputError(f"{', '.join(str(part.folder) for part in read)}: expected boxes, found none")
     problems = sorted((problem for part in read for problem in part.problems), key=astuple)
-    write_chosen(out, records, names, looks, _merged_facts(read, folder, has_ids, as_part), problems, choice)
+    write_chosen(out, records, names, looks, _merged_facts(read, folder, has_ids, choice.as_part), problems, choice)
 
 
 @dataclass(frozen=True)

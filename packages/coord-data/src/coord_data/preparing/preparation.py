@@ -7,7 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,8 +25,9 @@ from coord_data.inspection.numbers.without_pixels import REREAD, findings_of_set
 from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.image_paths import image_files, is_hidden
 from coord_data.looking.looks import Looks, merge
+from coord_data.preparing.choice import Choice
 from coord_data.preparing.output_folder import output_folder
-from coord_data.preparing.selection import DropDuplicates, Dropped, drawn, split_by_content, without_duplicates
+from coord_data.preparing.selection import Dropped, drawn, split_by_content, without_duplicates
 from coord_data.reading.image_set import ImageSet, load_annotated
 from coord_data.reading.rules import ReadingRules
 from coord_data.records import Records
@@ -43,16 +44,7 @@ PART = "part"
 
 
 def prepare(
-    sources: Sequence[Path | Source],
-    out: Path,
-    data: ReadingRules,
-    split: float | None = None,
-    *,
-    drop_duplicates: DropDuplicates | None = None,
-    join_boxes: bool = False,
-    count: int | None = None,
-    seed: int = 0,
-    as_part: bool = False,
+    sources: Sequence[Path | Source], out: Path, data: ReadingRules, split: float | None = None, **chosen: Any
 ) -> None:
     """Write the usable records of `sources`, with image paths relative to the written files.
 
@@ -62,11 +54,7 @@ def prepare(
         out: a new folder, or a new file if its name ends in .jsonl
         data: `images`, `format`, `on_bad_box`, `allow_outside`, `read_as` and `strict`
         split: share of the images that go to val.jsonl, chosen by a hash of their content
-        drop_duplicates: keep the first of equal files, or also of copies; all images if None
-        join_boxes: give the image that is kept the objects that only its copies have
-        count: number of images that are drawn from those that are left, in their order; all if None
-        seed: decides which images are drawn
-        as_part: write what `merge_prepared` needs as well: what a look at each image told, and the rules
+        chosen: further fields of `Choice`
 
     Raises:
         InputError: the annotations are invalid or have no box, (`strict`) any record is invalid, there are fewer
@@ -78,60 +66,22 @@ def prepare(
         expect(f"sources[{i}]", source, Path, Source)
     expect("out", out, Path)
     expect("data", data, ReadingRules)
-    choice = Choice(split, drop_duplicates, join_boxes, count, seed, as_part)
+    choice = Choice(split, **chosen)
     folder = choice.folder_of(out)
     sets = _load(sources, data)
     faults = [problem for loaded in sets for problem in loaded.problems]
     records, has_ids = with_unique_ids(_moved(sets, folder))
-    if not as_part:
+    if not choice.as_part:
         _require_boxes(records, sets, faults)
     facts = _facts(sets, folder, faults)
     if data.read_as is not None:
         facts[REREAD] = str(data.read_as)
-    if as_part:
+    if choice.as_part:
         facts[PART] = {"rules": data.model_dump(mode="json", exclude={"images", "format"}), "has_ids": has_ids}
     names, looks = _looks(sets, records) if choice.needs_looks else ([], Looks.of(()))
     write_chosen(out, records, names, looks, facts, faults, choice)
     if data.allow_outside:
         _LOG.info("images may lie outside their folder: allow that wherever this is read (--allow-outside)")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which records are written, see `prepare`.
-
-    Raises:
-        InputError: boxes of duplicates are joined that are not left out, or images are chosen from a part.
-    """
-
-    split: float | None = None
-    drop_duplicates: DropDuplicates | None = None
-    join_boxes: bool = False
-    count: int | None = None
-    seed: int = 0
-    as_part: bool = False
-
-    def __post_init__(self) -> None:
-        if self.join_boxes and self.drop_duplicates is None:
-            raise InputError("--join-boxes joins those of duplicates that are left out; add --drop-duplicates exact")
-        given = {"--split": self.split, "--drop-duplicates": self.drop_duplicates, "--count": self.count}
-        for option, value in given.items() if self.as_part else ():
-            if value is not None:
-                raise InputError(f"{option}: a part does not know the images of the others; give it to the last merge")
-
-    @property
-    def needs_looks(self) -> bool:
-        """Whether the images are decoded."""
-        return self.as_part or self.split is not None or self.drop_duplicates is not None
-
-    def folder_of(self, out: Path) -> Path:
-        """Return the folder of the written files."""
-        is_file = out.suffix == ".jsonl"
-        if is_file and self.split is not None:
-            raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
-        if is_file and self.as_part:
-            raise InputError(f"--as-part writes a folder, but --out {out} is a file; name a folder")
-        return (out.parent if is_file else out).resolve()
 
 
 def has_boxes(records: Records) -> bool:

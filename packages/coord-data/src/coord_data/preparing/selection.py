@@ -14,7 +14,6 @@ from coord_codec.records import phrase_of
 from coord_data.looking.alike import Pair, are_copies, duplicates_in, is_same_object, near_duplicates
 from coord_data.looking.looks import Looks
 
-DropDuplicates = Literal["exact", "near"]
 """Which images are left out: equal files, or also copies of another size or quality."""
 
 
@@ -41,7 +40,12 @@ class Dropped:
 
 
 def without_duplicates(
-    instances: Sequence[Instance], names: Sequence[str], looks: Looks, which: DropDuplicates, *, join: bool = False
+    instances: Sequence[Instance],
+    names: Sequence[str],
+    looks: Looks,
+    which: Literal["exact", "near"],
+    *,
+    join: bool = False,
 ) -> tuple[list[Instance], list[Dropped]]:
     """Return the records that are kept, and the images that are left out, each with the one kept.
 

@@ -13,7 +13,7 @@ from PIL import Image
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.problems import check_description
-from coord_detect.answers.finish import Finish, ScoreThreshold, read_options
+from coord_detect.answers.finish import Finish, ScoreThreshold, answer_settings
 from coord_detect.answers.objects import ImageDetections, read_objects
 from coord_detect.answers.token_limit import token_limit
 from coord_detect.extras import needs_extra
@@ -28,7 +28,7 @@ from coord_eval.labelling import one_line
 
 if TYPE_CHECKING:
     from coord_detect.answers.local import LocalEngine
-    from coord_eval import Calibration
+    from coord_eval import AnswerSettings, Calibration
 
 _LEAST_BATCH = 8
 """Number of views of few images that are answered together, at least."""
@@ -225,7 +225,7 @@ class AnsweringModel:
 
     def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> ImageDetections:
         """Return the objects of an answered record of predictions.jsonl; `image` is kept for drawing."""
-        return read_objects(record, image, self.finish, **self.reading)
+        return read_objects(record, image, self.finish, self.reading)
 
     def asking(
         self,
@@ -277,9 +277,9 @@ class AnsweringModel:
         return said
 
     @property
-    def reading(self) -> dict[str, Any]:
-        """Keyword arguments of `read_objects` that follow from the configuration."""
-        return read_options(self.config, self.config.evaluation.decoding[0])
+    def reading(self) -> AnswerSettings:
+        """How texts become boxes, as it follows from the configuration."""
+        return answer_settings(self.config, self.config.evaluation.decoding[0])
 
 
 def check_labels(labels: Sequence[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from coord_codec.files import write_text
 from coord_detect.views.asking import VIEWS_KEY, looks_of
 from coord_detect.views.registry import views_of
 from coord_detect.views.view import WHOLE, Question, in_image
+from coord_eval import AnswerSettings
 
 if TYPE_CHECKING:
     from coord_detect.settings.decoding import Decoding
@@ -97,14 +98,14 @@ class Finish:
         return bool(self.views or self.calibration or self.threshold.value or self.labels)
 
     def objects(
-        self, record: Mapping[str, Any], **options: Any
+        self, record: Mapping[str, Any], reading: AnswerSettings = AnswerSettings()
     ) -> tuple[list[ScoredObject], dict[str, int], dict[str, Any]]:
         """Return the objects of a record, the pieces of its answers that were dropped, and what was fused.
 
-        The record has the answers to views under `views`. `options` are arguments of `coord_eval.scored_objects`.
+        The record has the answers to views under `views`. `reading` says how texts become boxes.
         Labels are filtered last, so that those that are kept have the boxes and scores that they have without it.
         """
-        read = self._read(record, options)
+        read = self._read(record, reading)
         seen = self._in_image(record, read)
         objects, by_view = self._fused(seen)
         kept, changed = self._kept(objects, all(view.has_source for view in read))
@@ -117,12 +118,12 @@ class Finish:
         summary = {name: counts[name] for name in _IN_ALL if counts[name] or name in ("boxes", "objects")}
         return kept, dict(dropped), {"views": {word: dict(row) for word, row in by_view.items()}, **summary}
 
-    def _read(self, record: Mapping[str, Any], options: Mapping[str, Any]) -> list[_Read]:
+    def _read(self, record: Mapping[str, Any], reading: AnswerSettings) -> list[_Read]:
         """Return the objects of the image and of each of its views, where the view has them."""
         answers = record.get(VIEWS_KEY, ())
         read = []
         for answer in ({**record, VIEWS_KEY: ()}, *({**record, **answer, "tile": None} for answer in answers)):
-            found, pieces, has_source = self._scored(answer, options)
+            found, pieces, has_source = self._scored(answer, reading)
             read.append(_Read(found, Counter(pieces), has_source))
         return read
 
@@ -185,18 +186,18 @@ class Finish:
         counts["below_threshold"] += len(named) - len(kept)
         return kept, counts
 
-    def _scored(self, answer: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, Any, bool]:
+    def _scored(self, answer: Mapping[str, Any], reading: AnswerSettings) -> tuple[Any, Any, bool]:
         """Return objects, dropped pieces, and whether the scores are of the source that the calibration is for."""
         from coord_eval import scored_objects as read
 
         if not has_distributions(answer):
-            options = {**options, "boxes": "tokens"}
+            reading = replace(reading, boxes="tokens")
         if self.calibration is None:
-            return *read(answer, **options), False
+            return *read(answer, answers=reading), False
         try:
-            return *read(answer, **options, score_source=self.calibration.score_source), True
+            return *read(answer, answers=reading, score_source=self.calibration.score_source), True
         except InputError:  # a server gave no probabilities
-            return *read(answer, **options), False
+            return *read(answer, answers=reading), False
 
     def write_counts(self, folder: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Write and return boxes.json: the counts of all records together, the calibration and the threshold."""
@@ -266,11 +267,11 @@ def asked_threshold(min_score: float | None, precision: float | None, recall: fl
     return named[0] if named else None
 
 
-def read_options(config: Settings, decoding: Decoding) -> dict[str, Any]:
-    """Return the arguments of `coord_eval.scored_objects` that follow from a configuration."""
+def answer_settings(config: Settings, decoding: Decoding) -> AnswerSettings:
+    """Return how texts become boxes, as it follows from a configuration."""
     # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
     scale = None if config.custom.coord_tokens.enabled else float(CoordGrid().scale)
-    return {"boxes": decoding.score_boxes, "scale": scale, "geometry": config.data.geometry}
+    return AnswerSettings(boxes=decoding.score_boxes, scale=scale, geometry=config.data.geometry)
 
 
 def has_distributions(record: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from coord_codec.pages import PALETTE, label_slots
 from coord_detect.answers.finish import Finish
 from coord_detect.answers.guesses import KEYS, KEYS_OF_OBJECT, OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
 from coord_detect.answers.image_input import open_image
+from coord_eval import AnswerSettings
 from coord_eval.labelling import DetectedObject, coco_results, one_line, places_of
 
 if TYPE_CHECKING:
@@ -290,19 +291,22 @@ def needed(module: str) -> Any:
 
 
 def read_objects(
-    record: Mapping[str, Any], image: Image.Image | None = None, finish: Finish | None = None, **options: Any
+    record: Mapping[str, Any],
+    image: Image.Image | None = None,
+    finish: Finish | None = None,
+    reading: AnswerSettings = AnswerSettings(),
 ) -> ImageDetections:
     """Return the objects of a record of predictions.jsonl, as generated bins if it has no distributions.
 
-    `finish` says how views are fused, scores calibrated, and boxes filtered by label and threshold; `options` are
-    arguments of `coord_eval.scored_objects`.
+    `finish` says how views are fused, scores calibrated, and boxes filtered by label and threshold; `reading`
+    how texts become boxes.
     """
     finish = finish or Finish()
-    scored, dropped, fused = finish.objects(record, **options)
+    scored, dropped, fused = finish.objects(record, reading)
     width, height = record["width"], record["height"]
-    geometry = options.get("geometry", "box")
     boxes = to_pixels(np.array([o.box for o in scored]).reshape(-1, 4), (width, height) * 2, 1).tolist()
     outlines = [to_pixels(np.array(o.points).reshape(-1, 2), (width, height), 1).tolist() for o in scored]
+    geometry = reading.shape
     objects = [
         FoundObject(
             o.desc, tuple(box), o.score, geometry if points else "box", tuple(map(tuple, points)), o.coordinates

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from coord_codec import InputError
-from coord_codec.commands.options import Strict
-from coord_detect.cli.options import Checkpoint, ConfigFile, Overrides, with_options_of, words_of
+from coord_codec.commands.options import Strict, options_of, with_options
+from coord_detect.cli.options import Checkpoint, ConfigFile, Overrides, of_settings, words_of
 from coord_detect.console import say
 from coord_detect.served.request import AskedThreshold, Request
 
 
-@with_options_of(Request, settings=("views", "speed", "boxes", "batch_size", "device", "dtype"))
+@with_options(options_of(Request).parameters, of_settings("views", "speed", "boxes", "batch_size", "device", "dtype"))
 def predict(
     words: Annotated[
         list[str],
@@ -47,7 +47,7 @@ def predict(
     answer_request(request, resolved)
 
 
-@with_options_of(settings=("views", "boxes", "batch_size", "device", "dtype"))
+@with_options(of_settings("views", "boxes", "batch_size", "device", "dtype"))
 def calibrate(
     model: Checkpoint,
     annotations: Annotated[Path, typer.Argument(help="Annotated images that the model was not trained on.")],
@@ -108,7 +108,7 @@ def grammar(
     print(written(answer_form(folder, as_trained(resolved, folder), check_labels(only or ()))), end="")
 
 
-@with_options_of(AskedThreshold, settings=("views", "speed", "boxes", "device", "dtype"))
+@with_options(options_of(AskedThreshold).parameters, of_settings("views", "speed", "boxes", "device", "dtype"))
 def demo(
     model: Checkpoint,
     overrides: Overrides = None,

@@ -7,6 +7,7 @@ from glob import glob
 from pathlib import Path
 
 from coord_codec import InputError
+from coord_codec.settings import flag_of, stated_settings
 from coord_detect.console import world_size
 from coord_detect.model.checkpoints import locate_model
 from coord_detect.served.request import Request
@@ -45,19 +46,13 @@ def read_settings(file: Path | None, words: Sequence[str], endpoint: bool = Fals
 
 def check_request(request: Request) -> None:
     """Raise `InputError` for a request without images, and for options about a server without one."""
-    served = {"--model": request.served_name, "--concurrency": request.concurrency, "--timeout": request.timeout}
-    for name, value in (served | {"--grammar": request.grammar}).items():
-        if value is not None and not request.endpoints:
-            grammar = "; in this process evaluation.decoding.grammar=markers decodes under one"
-            hint = grammar if name == "--grammar" else ""
-            raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
-    for name, value in {
-        "--workers": request.workers,
-        "--cores": request.cores,
-        "--gpu-share": request.gpu_share,
-    }.items():
-        if value is not None and request.engine != "ray":
-            raise InputError(f"{name} is for --engine ray, and without it has no effect")
+    for acts_on, is_given in (("--endpoint", bool(request.endpoints)), ("--engine ray", request.engine == "ray")):
+        for name in () if is_given else request.changed(acts_on):
+            flag = flag_of(name, stated_settings(request)[name][1])
+            hint = (
+                "; in this process evaluation.decoding.grammar=markers decodes under one" if name == "grammar" else ""
+            )
+            raise InputError(f"{flag} is for {acts_on}, and without it has no effect{hint}")
     if request.engine == "ray" and (request.endpoints or world_size() > 1):
         other = "--endpoint, whose servers" if request.endpoints else "torchrun, whose processes"
         raise InputError(f"--engine ray: it goes without {other} share the images already")

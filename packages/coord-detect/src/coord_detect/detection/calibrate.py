@@ -28,7 +28,7 @@ from coord_detect.settings.record import Settings
 
 if TYPE_CHECKING:
     from coord_codec import Instance
-    from coord_eval import Calibration
+    from coord_eval import Calibration, ReportSettings
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def calibrate_model(
 
     if only:
         truth = replace(truth, instances=tuple(_with_names(instance, detector.only) for instance in truth.instances))
-    evaluation = score(truth, records, diagnose=False, **detector.reading)
+    evaluation = score(truth, records, answers=detector.reading, report=ReportSettings(diagnose=False))
     section = detector.config.evaluation
     rests_on = {"annotations": annotations.name, "decoding": section.decoding[0].name, "views": list(section.views)}
     rests_on |= {"only": list(detector.forced)} if detector.forced else {}

@@ -58,7 +58,7 @@ def answer_request(request: Request, config: Settings) -> Answered:
     """Find the images, generate answers, draw them, export them and, with annotations, score them; see `predict`."""
     check_request(request)
     asked_threshold(**request.threshold)
-    request = replace(request, labels=list(check_labels(request.labels)), only=list(check_labels(request.only)))
+    request = replace(request, labels=check_labels(request.labels), only=check_labels(request.only))
     if request.model is not None:
         locate_model(request.model)  # its name is checked before images are looked for
     if request.engine == "ray":

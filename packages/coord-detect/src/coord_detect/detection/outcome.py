@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,12 +25,13 @@ from coord_eval.labelling import coco_results
 
 if TYPE_CHECKING:
     from coord_detect.served.endpoint import EndpointEngine
+    from coord_eval import AnswerSettings
 
 
 def report_answers(request: Request, detector: AnsweringModel, sources: Sources, answered: Answered) -> None:
     """Print what was answered, if anything was, write exports, page and results, and score the answers."""
     good = [record for record in answered.records if "objects" in record]
-    uses_tokens = detector.reading["boxes"] == "tokens"
+    uses_tokens = detector.reading.boxes == "tokens"
     plain = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
     is_scored = sources.truth is not None and any(instance.targets for instance in sources.truth.instances)
     finished = _finish(request, detector, good)
@@ -54,7 +56,8 @@ def report_answers(request: Request, detector: AnsweringModel, sources: Sources,
                 f"none of {option}, so that their objects are missed"
             )
             say(f"{note}; the first: {others[0]}")
-        _score(detector, sources, answered, {"boxes": "tokens"} if plain == len(good) else {})
+        reading = replace(detector.reading, boxes="tokens") if plain == len(good) else detector.reading
+        _score(detector, sources, answered, reading)
 
 
 def _print_answers(
@@ -231,19 +234,18 @@ def _about(detector: AnsweringModel) -> dict[str, str]:
     return {"model": PurePath(detector.engine.name).name, "decoding": detector.config.evaluation.decoding[0].name}
 
 
-def _score(detector: AnsweringModel, sources: Sources, answered: Answered, overrides: dict[str, Any]) -> None:
+def _score(detector: AnsweringModel, sources: Sources, answered: Answered, reading: AnswerSettings) -> None:
     from coord_detect.answers.summary import summary
-    from coord_eval import score
+    from coord_eval import CeilingSettings, score
 
     config = detector.config
     assert sources.truth is not None  # else nothing is scored
+    data = config.data
     evaluation = score(
         sources.truth,
         answered.folder / "predictions.jsonl",
-        **{**detector.reading, **overrides},
-        markers=config.data.markers,
-        order=config.data.order,
-        max_objects=config.data.max_objects,
+        answers=reading,
+        ceiling=CeilingSettings(markers=data.markers, max_objects=data.max_objects, order=data.order),
     )
     files = {source.name: source.path for source in sources.images}
     title = f"{counted(len(files), 'image')}, scored"

@@ -276,13 +276,13 @@ class Calibration:
         write_text(path, self.to_json())
 
     @classmethod
-    def read(cls, path: str | Path) -> Calibration:
-        """Return the calibration of a file that `write` wrote.
+    def read(cls, source: Calibration | str | Path) -> Calibration:
+        """Return the calibration of a file that `write` wrote; a calibration as it is.
 
         Raises:
             InputError: naming the file
         """
-        return cls.from_dict(read_json(path), str(path))
+        return source if isinstance(source, Calibration) else cls.from_dict(read_json(source), str(source))
 
 
 def fit_calibration(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coord_codec.commands.options import option, options_of, with_options
 from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.cli import options
+from coord_eval.settings import METHOD, AnswerSettings, ReportSettings
 
 if TYPE_CHECKING:
     from coord_eval.fusion.ensemble import Ensemble
@@ -30,6 +32,11 @@ examples:
 """
 
 
+@with_options(
+    (option("method", str, "wbf", replace(METHOD, text="How boxes are fused, and above which IoU.")),),
+    options.RANKING,
+    answers=options_of(AnswerSettings, *options.OF_TEXT),
+)
 def fuse(
     runs: Annotated[list[str], typer.Argument(metavar="[NAME=]FILE...", help="Predictions of different models.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File for the fused predictions.", show_default=False)],
@@ -37,18 +44,17 @@ def fuse(
         Path | None,
         typer.Option(metavar="G", help="Annotations of some of the images: chooses calibration and weights by them."),
     ] = None,
-    method: Annotated[str, options.fusion_option("How boxes are fused, and above which IoU.")] = "wbf",
     weight: Annotated[
         list[float] | None, typer.Option(min=0, metavar="W", help="Weight of a file; repeat for each, in order.")
     ] = None,
     calibration: Annotated[
         list[str] | None, typer.Option(metavar="NAME=C", help="Calibration of the file of that name; repeat for each.")
     ] = None,
-    format: options.Format = "auto",
-    scale: options.SetScale = None,
-    boxes: options.BoxSource = "tokens",
-    score_source: options.ScoreSource = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON instead of a summary.")] = False,
+    *,
+    method: str,
+    answers: AnswerSettings,
+    score_source: str,
 ) -> None:
     """Fuse the answers of several models for the same images into one set (ensemble, weighted boxes fusion).
 
@@ -60,10 +66,9 @@ def fuse(
     """
     from coord_eval.calibration.calibration import Calibration
     from coord_eval.fusion.choice import FusionChoice, choose_fusion
-    from coord_eval.fusion.columns import FusionRule
     from coord_eval.fusion.ensemble import fuse_predictions
-    from coord_eval.intake.answers import AnswerSettings
     from coord_eval.scoring import score
+    from coord_eval.settings import FusionRule
 
     files: dict[str, str | Path] = {}
     for run in runs:
@@ -76,19 +81,17 @@ def fuse(
         raise InputError("fuse: --calibration has no place beside --ground-truth, which fits its own; leave one out")
     inputs = [*files.values(), *calibrations.values(), *([ground_truth] if ground_truth else [])]
     options.refuse_input_as_output(out, *map(Path, inputs))
-    settings: dict[str, Any] = {"boxes": boxes, "format": format, "scale": scale}
     choice: FusionChoice | None = None
     if ground_truth:
-        rated = {
-            name: score(ground_truth, file, score_source=score_source, diagnose=False, **settings)
-            for name, file in files.items()
-        }
+        asked: dict[str, Any] = {"score_source": score_source, "answers": answers}
+        report = ReportSettings(diagnose=False)
+        rated = {name: score(ground_truth, file, report=report, **asked) for name, file in files.items()}
         choice = choose_fusion(rated, FusionRule.parse(method), weights=weight)
     chosen = choice.chosen if choice else None
     ensemble = fuse_predictions(
         files,
         method=method,
-        answers=AnswerSettings(**settings),
+        answers=answers,
         score_source=score_source,
         weights=chosen.weights if chosen else weight,
         calibrations=choice.calibrations if choice else {n: Calibration.read(file) for n, file in calibrations.items()},
@@ -119,13 +122,14 @@ def _ensemble_lines(ensemble: Ensemble) -> Iterator[str]:
         yield f"  {name}: {boxes}: {', '.join(shares)}; scored by {row['score_source']}"
 
 
+@with_options(options.RANKING, options.BACKENDS, **options.SCORING)
 def calibrate(
     ground_truth: options.GroundTruthFile,
     predictions: options.PredictionsFile,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File for the calibration.", show_default=False)],
-    settings: dict[str, Any],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the cross-validation and of the intervals.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the calibration instead of a summary.")] = False,
+    **settings: Any,
 ) -> None:
     """Fit a map from scores (confidences) to the probability of an IoU above .5 with an object of the label.
 
@@ -137,7 +141,8 @@ def calibrate(
 
     options.refuse_input_as_output(out, ground_truth, predictions)
     with options.Progress() as progress:
-        evaluation = score(ground_truth, predictions, diagnose=False, progress=progress, **settings)
+        report = ReportSettings(diagnose=False, progress=progress)
+        evaluation = score(ground_truth, predictions, report=report, **settings)
     calibration = fit_calibration(evaluation, seed=seed)
     calibration.write(out)
     if as_json:

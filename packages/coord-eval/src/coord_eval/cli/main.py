@@ -9,11 +9,13 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
+from coord_codec.commands.options import options_of, with_options
 from coord_codec.commands.plugins import import_plugins
 from coord_codec.commands.program import Commands, version_option
 from coord_codec.files import InputError, write_text
@@ -21,6 +23,7 @@ from coord_eval.cli import options
 from coord_eval.cli.improve import EXAMPLES_OF_CALIBRATE, EXAMPLES_OF_FUSE, calibrate, fuse
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
 from coord_eval.cli.review import app as review_app
+from coord_eval.settings import AnswerSettings, CocoParams, LabelSettings, ReportSettings
 
 app = typer.Typer(
     cls=Commands,
@@ -78,30 +81,30 @@ examples:
   coord-eval score --ground-truth instances.json --predictions detector_results.json --out report --json
 """
 )
-@options.takes(options.answers, options.scoring, options.parameters)
+@with_options(
+    options.RANKING,
+    options.BACKENDS,
+    **options.SCORING | {"answers": options_of(AnswerSettings, *options.OF_ANSWERS, "geometry")},
+    report=options_of(ReportSettings, "bootstrap", "seed", "diagnose"),
+    params=options_of(CocoParams),
+)
 def score(
     ground_truth: options.GroundTruthFile,
     predictions: options.PredictionsFiles,
     out: options.ReportFolder,
-    settings: dict[str, Any],
+    *,
+    report: ReportSettings,
+    params: CocoParams,
     images: options.ImageFolder = None,
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
-    bootstrap: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Compute intervals from N resamples of the images.")
-    ] = 0,
-    seed: options.Seed = 0,
     export: Annotated[
         bool, typer.Option("--export", help="Write CSV files, COCO results and FiftyOne labels as well.")
     ] = False,
-    report: Annotated[
+    page: Annotated[
         bool, typer.Option("--report/--no-report", help="Write report.html beside evaluation.json, which takes longer.")
     ] = True,
-    diagnose: Annotated[
-        bool,
-        typer.Option("--diagnose", help="Try other scales, orders and shifts of the boxes; always done at AP near 0."),
-    ] = False,
-    geometry: options.GeometryOfAnswers = "box",
     as_json: options.AsJson = False,
+    **settings: Any,
 ) -> None:
     """Score answers against ground truth (mAP, true and false positives) and write a report.
 
@@ -113,18 +116,19 @@ def score(
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
-        settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
-        settings["image_root"] = images
+        own = None if params == CocoParams() else params
+        report = replace(report, params=own, image_root=images, progress=progress)
         folder = predictions.iterdir() if predictions.is_dir() else ()
         if files := sorted(path for path in folder if path.suffix in (".json", ".jsonl")):
             from coord_eval.parts import merge
 
-            drawn = {"bootstrap": settings.pop("bootstrap"), "seed": settings.pop("seed")}
-            evaluation = merge([score(ground_truth, path, diagnose=diagnose, **settings) for path in files], **drawn)
+            of_part = replace(report, bootstrap=0, diagnose=report.diagnose or False)
+            parts = [score(ground_truth, path, report=of_part, **settings) for path in files]
+            evaluation = merge(parts, bootstrap=report.bootstrap, seed=report.seed)
         else:
-            evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
+            evaluation = score(ground_truth, predictions, report=report, **settings)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
-    if report:
+    if page:
         written = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
     else:
         written = out / "evaluation.json"
@@ -137,12 +141,12 @@ def score(
         print(evaluation.to_json())
     else:
         options.print_summary(evaluation_lines(evaluation), evaluation.notes)
-        print(f"{'report' if report else 'evaluation'}: {written}")
+        print(f"{'report' if page else 'evaluation'}: {written}")
 
 
 app.command(epilog=EXAMPLES_OF_PARSE)(parse)
 app.command(epilog=EXAMPLES_OF_FUSE)(fuse)
-app.command(epilog=EXAMPLES_OF_CALIBRATE)(options.takes(options.answers, options.scoring)(calibrate))
+app.command(epilog=EXAMPLES_OF_CALIBRATE)(calibrate)
 app.add_typer(review_app, name="review")
 
 
@@ -154,18 +158,18 @@ examples:
   coord-eval compare --ground-truth instances.json base=a0.jsonl base=a1.jsonl new=b0.jsonl new=b1.jsonl
 """
 )
-@options.takes(options.answers, options.scoring)
+@with_options(options.RANKING, options.BACKENDS, **options.SCORING)
 def compare(
     runs: Annotated[
         list[str], typer.Argument(metavar="[NAME=]FILE...", help="Predictions .jsonl or COCO results .json.")
     ],
     ground_truth: options.GroundTruthFile,
-    settings: dict[str, Any],
     resamples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of resamples.")] = 1000,
     seed: options.Seed = 0,
     out: options.OutFolder = None,
     images: options.ImageFolder = None,
     as_json: options.AsJson = False,
+    **settings: Any,
 ) -> None:
     """Compare runs: sets of answers for the same images.
 
@@ -200,14 +204,14 @@ examples:
   coord-eval view --ground-truth val.jsonl --predictions p.jsonl --out images --count 200 --images photos
 """
 )
-@options.takes(options.answers, options.scoring)
+@with_options(options.RANKING, options.BACKENDS, **options.SCORING)
 def view(
     ground_truth: options.GroundTruthFile,
     predictions: options.PredictionsFile,
     out: options.ReportFolder,
-    settings: dict[str, Any],
     images: options.ImageFolder = None,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of images.")] = 60,
+    **settings: Any,
 ) -> None:
     """Write a report with many images.
 
@@ -217,7 +221,7 @@ def view(
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
-        evaluation = score(ground_truth, predictions, progress=progress, **settings)
+        evaluation = score(ground_truth, predictions, report=ReportSettings(progress=progress), **settings)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
     title = f"Images of {predictions.stem}"
     print(evaluation.write_report(out, image_root=images, title=title, max_overlays=count, facts=facts))
@@ -231,13 +235,15 @@ examples:
   coord-eval lvis --ground-truth lvis_v1_val.json --predictions predictions.jsonl --out scores
 """
 )
-@options.takes(options.answers)
+@with_options(
+    options.RANKING, answers=options_of(AnswerSettings, *options.OF_TEXT), labels=options_of(LabelSettings, "synonyms")
+)
 def lvis(
     ground_truth: Annotated[Path, typer.Option(metavar="G", help="LVIS annotations (.json).")],
     predictions: options.PredictionsFile,
-    settings: dict[str, Any],
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
+    **settings: Any,
 ) -> None:
     """Score by the federated rules of LVIS.
 
@@ -264,14 +270,14 @@ one line of the ground truth, its box in [0, 1]:
    "objects": [{"desc": "the left cup", "bbox": [0.1, 0.2, 0.3, 0.4]}]}
 """
 )
+@with_options(answers=options_of(AnswerSettings, "format", "scale", "geometry"))
 def expressions(
     ground_truth: Annotated[
         Path, typer.Option(metavar="G", help="Instance JSON lines, one phrase with its box on each line.")
     ],
     predictions: Annotated[Path, typer.Option(metavar="P", help="predictions.jsonl in the same order.")],
-    format: options.Format = "auto",
-    scale: options.SetScale = None,
-    geometry: options.GeometryOfAnswers = "box",
+    *,
+    answers: AnswerSettings,
     iou: options.Thresholds = [0.5],  # noqa: B006
     which: Annotated[
         str, typer.Option(metavar="[first|best|score]", help="Box that counts of several; best: by IoU.")
@@ -289,14 +295,7 @@ def expressions(
 
     with options.Progress() as progress:
         scores = score_expression_files(
-            ground_truth,
-            predictions,
-            iou,
-            format=format,
-            scale=scale,
-            geometry=geometry,
-            progress=progress,
-            which=cast(Which, which),
+            ground_truth, predictions, iou, answers=answers, progress=progress, which=cast(Which, which)
         )
     _output(scores, expression_lines(scores), out and out / "expressions.json", as_json)
 

@@ -11,12 +11,24 @@ from typing import Annotated, Any
 
 import typer
 
+from coord_codec.commands.options import option, options_of, with_options
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_json_lines, read_text
-from coord_eval.cli import options
+from coord_codec.settings import Setting
 from coord_eval.intake.server_records import with_text
 from coord_eval.parse.answer import DROP_REASONS, Answer, without_other_images, without_points
+from coord_eval.settings import AnswerSettings, number_or
 
+SCALE = option(
+    "scale",
+    str,
+    None,
+    Setting(
+        "Divisor of plain numbers: a number or pixels. Without it 1000 is assumed and a note says so.",
+        metavar="S",
+        read=number_or("pixels"),
+    ),
+)
 EXAMPLES_OF_PARSE = """\b
 examples:
   coord-eval parse answer.txt
@@ -25,15 +37,16 @@ examples:
 """
 
 
+@with_options((SCALE,), answers=options_of(AnswerSettings, "format", "geometry"))
 def parse(
     file: Annotated[Path, typer.Argument(help="Text file, predictions .jsonl, or - for standard input.")],
-    format: options.Format = "auto",
-    scale: Annotated[Any, options.scale_option("pixels")] = None,
     image_size: Annotated[
         tuple[float, float] | None, typer.Option(metavar="W H", help="Image size for --scale pixels.")
     ] = None,
-    geometry: options.GeometryOfAnswers = "box",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each answer.")] = False,
+    *,
+    scale: Any,
+    answers: AnswerSettings,
 ) -> None:
     """Parse answers and print their objects and drops.
 
@@ -43,9 +56,10 @@ def parse(
 
     if scale == "pixels" and image_size is None:
         raise InputError("--scale pixels: needs the size of the image; add --image-size W H")
+    geometry = answers.shape
     for name, text in _texts(file):
         try:
-            answer = parse_answer(text, format, scale=scale, image_size=image_size, geometry=geometry)
+            answer = parse_answer(text, answers.format, scale=scale, image_size=image_size, geometry=geometry)
         except ValueError as error:
             raise InputError(str(error)) from error
         answer = without_other_images(without_points(answer, geometry))

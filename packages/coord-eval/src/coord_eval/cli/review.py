@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coord_codec.commands.options import options_of, with_options
 from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.cli import options
+from coord_eval.settings import AnswerSettings, LabelSettings
 
 if TYPE_CHECKING:
     from coord_eval.review import Review
@@ -26,10 +28,11 @@ app = typer.Typer(no_args_is_help=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True, epilog=EXAMPLES_OF_REVIEW)
-@options.takes(options.answers)
+@with_options(
+    options.RANKING, answers=options_of(AnswerSettings, *options.OF_TEXT), labels=options_of(LabelSettings, "synonyms")
+)
 def review(
     ctx: typer.Context,
-    settings: dict[str, Any],
     ground_truth: Annotated[
         Path | None, typer.Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.")
     ] = None,
@@ -53,6 +56,7 @@ def review(
         str | None, typer.Option(metavar="T,...", help="Files for labelling tools: labelstudio, cvat, coco, fiftyone.")
     ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Review of labels",
+    **settings: Any,
 ) -> None:
     """Judge every label by the answers of a model: which are probably wrong (label errors), and what they should be.
 
@@ -66,24 +70,13 @@ def review(
         if value is None:
             raise InputError(f"review: {name} is missing; see `coord-eval review --help`")
     assert ground_truth is not None and predictions is not None and out is not None
-    from coord_eval.intake.answers import AnswerSettings
-    from coord_eval.intake.joining import LabelSettings
     from coord_eval.review import TOOLS, write_review_exports
     from coord_eval.review import review as judge
 
     tools = [name.strip() for name in export.split(",")] if export is not None else []
     if unknown := next((name for name in tools if name not in TOOLS), None):
         raise InputError(f"--export: expected some of {', '.join(TOOLS)}, found {unknown!r}")
-    found = judge(
-        ground_truth,
-        predictions,
-        likelihoods=likelihoods,
-        answers=AnswerSettings(boxes=settings["boxes"], format=settings["format"], scale=settings["scale"]),
-        labels=LabelSettings(synonyms=settings["synonyms"]),
-        score_source=settings["score_source"],
-        calibration=calibration,
-        least=least,
-    )
+    found = judge(ground_truth, predictions, likelihoods=likelihoods, calibration=calibration, least=least, **settings)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
     page = found.write(out, image_root=images, title=title, most=count, facts=facts)
     options.print_summary(_lines(found), found.notes)

@@ -9,23 +9,24 @@ Shapes: B boxes, D detections.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
+from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.diagnosis.fits import TOLD_APART, ImageFits, best_scored, is_sure
 from coord_eval.diagnosis.labels import label_lines
-from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions, parse_all
+from coord_eval.intake.answers import PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.interpretations import RAW_SCALE, BestIou, Interpretation, RawNumbers, interpretations_by_fit
-from coord_eval.intake.joining import LabelSettings, join
+from coord_eval.intake.joining import LabelMatcher, join
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import ResultsList
@@ -33,6 +34,7 @@ from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
 from coord_eval.metrics.figures import Figures
 from coord_eval.parse.answer import POINT_ADVICE, Answer
+from coord_eval.settings import AnswerSettings, LabelSettings
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
@@ -47,38 +49,31 @@ _LISTED = 3
 _READ_RIGHT = "the way they are read fits best"
 
 
+@takes_fields_of(answers=AnswerSettings, labels=LabelSettings)
 def diagnose(
     evaluation: Figures,
     predictions: PredictionSource,
     *,
-    format: str | MarkerFamily = "auto",
-    grid: CoordGrid = CoordGrid(),
+    answers: AnswerSettings = AnswerSettings(),
+    labels: LabelSettings = LabelSettings(),
     force: bool = False,
-    synonyms: Mapping[str, Sequence[str]] | None = None,
-    label_callback: Callable[[str], str | None] | None = None,
-    ignored_labels: str | Sequence[str] = (),
 ) -> list[str]:
     """Return notes about interpretations of the numbers of the answers that would match the objects.
 
-    `coord_eval.score` does this itself where AP is below .02, and with `diagnose=True` always.
+    `coord_eval.score` does this itself where AP is below .02, and with `ReportSettings(diagnose=True)` always.
 
     Args:
         evaluation: the evaluation of these predictions
         predictions: as for `coord_eval.score`
-        format: as for `coord_eval.score`
-        grid: as for `coord_eval.score`
+        answers: as for `coord_eval.score`; of the text all numbers are read, whatever source and scale it names
+        labels: as for `coord_eval.score`
         force: diagnose whatever the AP is; by default only an AP below .02 is diagnosed
-        synonyms: as for `coord_eval.score`
-        label_callback: as for `coord_eval.score`
-        ignored_labels: as for `coord_eval.score`
 
     Returns:
         One line for each interpretation with its AP, best first, or a line that none fits; empty if no diagnosis was
         needed.
     """
-    settings = AnswerSettings(format=format, grid=grid, ignored_labels=ignored_labels)
-    labels = LabelSettings(synonyms, label_callback)
-    return diagnose_loaded(evaluation, load_predictions(predictions), settings, labels, force=force)
+    return diagnose_loaded(evaluation, load_predictions(predictions), answers, labels, force=force)
 
 
 def diagnose_loaded(
@@ -225,7 +220,7 @@ def _raw_numbers(
         answers,
         images=images,
         joined=joined,
-        labels=labels.matcher(truth.categories),
+        labels=LabelMatcher(truth.categories, labels),
         score_source=_source(score_source, answers, answer_records),
     )
     rows = [

@@ -21,12 +21,13 @@ from coord_codec import InputError
 from coord_codec.counts import counted, fixed
 from coord_eval.boxes.detections import Detections
 from coord_eval.calibration.calibration import Calibration, fit_calibration, out_of_fold
-from coord_eval.fusion.columns import FusionRule, fuse_detections
+from coord_eval.fusion.columns import fuse_detections
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import ApTable
 from coord_eval.metrics.draws import draw_weights, interval
 from coord_eval.metrics.figures import Figures
 from coord_eval.metrics.sums import mean_of_present
+from coord_eval.settings import FusionRule
 
 _SHARES = (1.0, 2.0, 4.0, 8.0)
 """Weights of the best set that are tried, where each other set has 1."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,49 +22,9 @@ from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.iou import box_iou
 from coord_eval.fusion.clusters import as_xywh, group_boxes
+from coord_eval.settings import FusionRule
 
-Method = Literal["wbf", "nms"]
-METHODS: tuple[str, ...] = get_args(Method)
-"""Names of the methods of fusion."""
 Weights: TypeAlias = "Sequence[float] | None"
-DEFAULT_IOU = 0.55
-"""IoU above which boxes are one object, as in the published weighted boxes fusion."""
-
-
-@dataclass(frozen=True)
-class FusionRule:
-    """How boxes are fused: by `wbf` or `nms`, where two boxes with a larger IoU are one object."""
-
-    method: str = "wbf"
-    iou: float = DEFAULT_IOU
-
-    def __post_init__(self) -> None:
-        """Raise an error for an unknown method, or a threshold that is no IoU."""
-        if self.method not in METHODS:
-            raise InputError(f"method: expected one of {', '.join(METHODS)}, found {self.method!r:.80}")
-        if not 0 <= self.iou <= 1:
-            raise InputError(f"iou: expected a number from 0 to 1, found {self.iou!r:.80}")
-
-    @classmethod
-    def parse(cls, text: str) -> FusionRule:
-        """Return the rule that a text `METHOD[:IOU]` states, as `--fuse` takes it.
-
-        Raises:
-            InputError: for another text
-        """
-        method, colon, number = text.partition(":")
-        try:
-            return cls(method, float(number) if colon else DEFAULT_IOU)
-        except ValueError as error:
-            raise InputError(
-                f"fuse: expected {', '.join(METHODS)}, with an IoU from 0 to 1 after a colon, such as nms:0.5, found "
-                f"{text!r:.80}"
-            ) from error
-
-    def __str__(self) -> str:
-        return f"{self.method}:{self.iou:g}"
-
-
 _EDGE = 0.01
 """Share of a region's side within which a box's side lies on its edge."""
 _SEEN = 0.5

@@ -20,12 +20,13 @@ from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.calibration.calibration import Calibration
-from coord_eval.fusion.columns import FusionRule, fuse_detections
-from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
+from coord_eval.fusion.columns import fuse_detections
+from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.joining import UNANSWERED, LabelSettings
+from coord_eval.intake.joining import UNANSWERED
 from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import Form, ResultsList
+from coord_eval.settings import AnswerSettings, FusionRule, LabelSettings
 
 _SHOWN = 5
 _LEAST_BOXES = 20
@@ -90,6 +91,7 @@ def fuse_predictions(
         '[{"bbox_2d": [0.1, 0.1, 0.5, 0.525], "label": "cat", "confidence": 0.6}]'
     """
     rule = FusionRule.parse(method)
+    answers.check_acts_in("fuse_predictions")
     if unknown := {*calibrations, *([alone] if alone is not None else [])} - {*files}:
         raise InputError(f"fuse: expected names of the files ({', '.join(files)}), found {', '.join(sorted(unknown))}")
     loaded = {name: load_predictions(source) for name, source in files.items()}

@@ -11,8 +11,9 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.box_table import BoxTable
 from coord_codec.files import finite_numbers
-from coord_eval.fusion.columns import DEFAULT_IOU, VIEW, FusionRule, Method, fuse_boxes, views_of
+from coord_eval.fusion.columns import VIEW, fuse_boxes, views_of
 from coord_eval.intake.objects import ScoredObject
+from coord_eval.settings import DEFAULT_IOU, FusionRule, Method
 
 
 @dataclass(frozen=True)

@@ -8,80 +8,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
-from coord_codec.arguments import plain
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
-from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
+from coord_eval.intake.box_sources import STATED_IN, with_boxes_from
+from coord_eval.intake.joining import with_prompt_label, without_labels
 from coord_eval.intake.predictions import from_records, read_predictions
 from coord_eval.intake.records import Loaded
 from coord_eval.parse.answer import DROP_REASONS, POINT_ADVICE, Answer, without_other_images, without_points
+from coord_eval.settings import BOX_SOURCES, AnswerSettings, Progress, silent
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
 """A path, the records that such a file contains, a table of them, or `{image_id: text}`."""
-Scale = float | Literal["pixels", "input_pixels", "infer"] | None
-Progress = Callable[[str, int, int], None]
-_NAMED_SCALES = ("pixels", "input_pixels", "infer")
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """Ignore progress."""
-
-
-@dataclass(frozen=True)
-class AnswerSettings:
-    """How the text of answers becomes boxes.
-
-    Attributes:
-        boxes: source of the boxes: `tokens` of the text, or `expected`, `median` or `best_iou` of the distributions
-            that the predictions give for the same tokens
-        format: format of the answers, see `coord_eval.parse_answer`
-        scale: divisor of plain numbers in the answers. `"pixels"` is the image size given in the prediction, else in
-            the ground truth; `"input_pixels"` the size of the model's input, given in the prediction as `input_width`
-            and `input_height`; `"infer"` finds one scale for the whole set and notes the evidence; None assumes that of
-            the grid (1000) and adds a note
-        grid: grid of the coordinate tokens
-        geometry: geometry of the objects in the answers, see `coord_codec.GEOMETRIES`; the COCO metrics use the
-            bounding boxes of shapes, and `shapes` has the scores of the shapes themselves
-        ignored_labels: labels that name no object, such as the `noise` of a model trained with noise objects; objects
-            with such a label are dropped and counted
-        need_labels: whether a box beside words that name nothing for certain is a drop; else it has no label
-
-    Raises:
-        InputError: for an unknown value
-    """
-
-    boxes: str = "tokens"
-    format: str | MarkerFamily = "auto"
-    scale: Scale = None
-    grid: CoordGrid = CoordGrid()
-    geometry: str | Geometry = "box"
-    ignored_labels: str | Sequence[str] = ()
-    need_labels: bool = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", plain(self.scale))
-        object.__setattr__(self, "ignored_labels", as_labels(self.ignored_labels))
-        geometry_of(self.geometry)
-        if self.boxes not in BOX_SOURCES:
-            raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")
-        if isinstance(self.scale, str) and self.scale not in _NAMED_SCALES:
-            raise InputError(f"scale: expected a number, {', '.join(_NAMED_SCALES)} or None, found {self.scale!r}")
-
-    @property
-    def of_text(self) -> list[str]:
-        """Names of the changed fields that affect text answers only; the grid also affects the ceiling."""
-        names = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
-        return [name for name in names if name != "grid"]
 
 
 def load_predictions(predictions: PredictionSource, in_order_of: GroundTruth | None = None) -> Loaded:
@@ -122,7 +67,7 @@ def parse_all(
     from coord_eval.parse.parser import parse_answer
 
     notes: list[str] = []
-    scale, field, kind = options.scale, STATED_IN.get(options.boxes), geometry_of(options.geometry).name
+    scale, field, kind = options.scale, STATED_IN.get(options.boxes), options.shape
     if scale == "infer":
         scale, notes = infer_scale(ground_truth, predictions, images, options.format, options.grid)
     count = 0

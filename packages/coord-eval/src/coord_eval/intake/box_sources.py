@@ -21,14 +21,6 @@ from coord_eval.parse.answer import Answer, Drop, corners
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
 
-BOX_SOURCES = {
-    "tokens": "the tokens of the text",
-    "expected": "coord_expected",
-    "median": "the medians of coord_quantiles",
-    "best_iou": "the box of the highest expected IoU under coord_quantiles",
-}
-"""Sources of boxes by name."""
-
 STATED_IN = {"expected": "coord_expected", "median": "coord_quantiles", "best_iou": "coord_quantiles"}
 """The field of a prediction that each source other than `tokens` uses."""
 

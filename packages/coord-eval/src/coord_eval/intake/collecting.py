@@ -21,29 +21,15 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels
 from coord_eval.boxes.sorting import places_in_images
-from coord_eval.intake.answers import (
-    AnswerSettings,
-    Progress,
-    assumed_scale_notes,
-    parse_all,
-    silent,
-    unrecognised_notes,
-)
-from coord_eval.intake.joining import (
-    LABEL_LAYERS,
-    IdIndex,
-    JoinReport,
-    LabelMatcher,
-    LabelSettings,
-    check_any_known,
-    join,
-)
+from coord_eval.intake.answers import assumed_scale_notes, parse_all, unrecognised_notes
+from coord_eval.intake.joining import LABEL_LAYERS, IdIndex, JoinReport, LabelMatcher, check_any_known, join
 from coord_eval.intake.placing_results import by_frame, categories_by_place, in_pixels
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
 from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import Form, Key, ResultsList
 from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, drawn_points
 from coord_eval.parse.answer import Answer, ParsedObject, corners
+from coord_eval.settings import AnswerSettings, LabelSettings, Progress, silent
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
@@ -107,13 +93,14 @@ def collect(
     if isinstance(predictions, ResultsList):
         ranking = ["score_source"] if score_source != "auto" else []
         used = () if predictions.shapes_R is None else ("geometry",)
-        unused = [*(n for n in settings.of_text if n not in used), *ranking, *labels.given] if len(predictions) else []
+        of_texts = [n for n in settings.changed("texts") if n not in used]
+        unused = [*of_texts, *ranking, *labels.changed("texts")] if len(predictions) else []
         reason = f"{predictions.form.value}, which states boxes, labels and scores itself"
         notes = (f"{reason}: {', '.join(unused)} had no effect",) if unused else ()
         collected = collect_results(ground_truth, predictions, settings.geometry)
         return replace(collected, notes=(*collected.notes, *notes))
     images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in predictions))
-    matcher = labels.matcher(ground_truth.categories)
+    matcher = LabelMatcher(ground_truth.categories, labels)
     answers, notes_of_parsing = parse_all(ground_truth, predictions, images, settings, progress)
     answers, notes_on_unit = with_one_unit(answers)
     notes_of_parsing += notes_on_unit

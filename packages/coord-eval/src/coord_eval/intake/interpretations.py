@@ -19,7 +19,7 @@ import numpy as np
 from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, FIELDS, LAYOUTS, TURNS, resized_sizes
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.boxes.iou import box_iou
+from coord_eval.boxes.iou import BoxColumns
 
 RAW_SCALE = 1e12
 """Scale for parsing raw numbers, so large that no number of an answer lies outside the image."""
@@ -277,7 +277,11 @@ def robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 class BestIou:
-    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for boxes of the same images."""
+    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for boxes of the same images.
+
+    A reading after the other is tried on the same boxes, so that all that objects say of their pairs is kept, a number
+    a column.
+    """
 
     def __init__(self, truth: GroundTruth, image_B: np.ndarray) -> None:
         regular_R = np.flatnonzero(~truth.crowd_N & np.isin(truth.image_N, image_B))
@@ -286,10 +290,10 @@ class BestIou:
         first_B, stop_B = (np.searchsorted(image_R, image_B, side=side) for side in ("left", "right"))
         self._count_B = stop_B - first_B
         self._begin_B = np.cumsum(self._count_B) - self._count_B
+        self._has_B = self._count_B > 0
         within_P = np.arange(self._count_B.sum()) - np.repeat(self._begin_B, self._count_B)
-        self._box_P = np.repeat(np.arange(len(image_B)), self._count_B)
         objects_R4 = truth.boxes_N4[regular_R] / np.tile(truth.sizes_I2, 2)[image_R]
-        self._objects_P4 = objects_R4[np.repeat(first_B, self._count_B) + within_P]
+        self._objects = BoxColumns.of(objects_R4).take(np.repeat(first_B, self._count_B) + within_P)
 
     def __call__(self, unit_B4: np.ndarray) -> float:
         """Return the mean; 0 without boxes."""
@@ -297,10 +301,9 @@ class BestIou:
 
     def of_each(self, unit_B4: np.ndarray) -> np.ndarray:
         """Return the best IoU [B] of each box, 0 where its image has no object."""
-        boxes_B4 = np.concatenate([unit_B4[:, :2], unit_B4[:, 2:] - unit_B4[:, :2]], axis=1)
         best_B = np.zeros(len(unit_B4))
-        has_B = self._count_B > 0
-        if has_B.any():
-            iou_P = box_iou(boxes_B4[self._box_P], self._objects_P4)
-            best_B[has_B] = np.maximum.reduceat(iou_P, self._begin_B[has_B])
+        if self._has_B.any():
+            boxes_B4 = np.concatenate([unit_B4[:, :2], unit_B4[:, 2:] - unit_B4[:, :2]], axis=1)
+            boxes = BoxColumns.of(boxes_B4).repeat(self._count_B)
+            best_B[self._has_B] = np.maximum.reduceat(boxes.iou(self._objects), self._begin_B[self._has_B])
         return best_B

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -12,6 +12,7 @@ from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, ParsedObject, without
+from coord_eval.settings import LabelSettings, as_labels
 
 _SHOWN = 5
 LABEL_LAYERS = ("exact", "normalized", "synonym", "callback", "unknown")
@@ -161,11 +162,6 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
     return replace(answer, objects=tuple(map(named, answer)))
 
 
-def as_labels(labels: str | Sequence[str]) -> tuple[str, ...]:
-    """Return labels as a tuple; a text is one label."""
-    return (labels,) if isinstance(labels, str) else tuple(labels)
-
-
 def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
     """Drop the objects with one of these labels; an answer with no other objects or drops becomes empty."""
     labels = as_labels(labels)
@@ -173,28 +169,6 @@ def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
     if kept is answer:
         return answer
     return replace(kept, status=answer.status if kept.objects or answer.dropped else "empty")
-
-
-@dataclass(frozen=True)
-class LabelSettings:
-    """How labels are matched with categories.
-
-    Attributes:
-        synonyms: other names of categories, from category to names
-        label_callback: called with a label that no other layer matches; returns a category or None
-    """
-
-    synonyms: Mapping[str, Sequence[str]] | None = None
-    label_callback: Callable[[str], str | None] | None = None
-
-    def matcher(self, categories: Sequence[str]) -> LabelMatcher:
-        """Return the matcher for the categories of a data set."""
-        return LabelMatcher(categories, self)
-
-    @property
-    def given(self) -> list[str]:
-        """Names of the fields that are given."""
-        return [name for name in ("synonyms", "label_callback") if getattr(self, name)]
 
 
 @dataclass
@@ -217,7 +191,7 @@ class LabelMatcher:
             # Two categories with the same normalised name (Polish and polish) are matched by the exact layer only.
             self._normalized[key] = None if key in self._normalized else index
         self._synonyms: dict[str, int] = {}
-        for name, others in (self.settings.synonyms or {}).items():
+        for name, others in self.settings.other_names.items():
             if name not in self._exact:
                 raise InputError(f"synonyms: {name!r} is not a category; the keys must be category names")
             for other in [others] if isinstance(others, str) else others:

@@ -15,22 +15,10 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.boxes.quality import expected_iou, hit_probability
 from coord_eval.parse.answer import Answer, ParsedObject, corners
+from coord_eval.settings import SCORE_SOURCE
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
-
-SCORE_SOURCES = {
-    "expected_iou": "P(label) times the expected IoU of the box, from coord_expected and coord_spread",
-    "hit_probability": "P(label) times the probability of an IoU above .5, from coord_expected and coord_spread",
-    "coord_logprobs": "exp(mean log p) of the object's coordinate tokens",
-    "coord_desc_logprobs": "exp(mean log p) of its coordinate and description tokens together",
-    "coord_min": "smallest probability among its coordinate tokens",
-    "stated": "the confidence that the answer itself states for each object",
-    "emission_rank": "1 / (1 + position in the answer)",
-    "constant": "1 for every object",
-    "results": "the score that the results list states for each box",
-}
-"""Score sources by name. `exp(mean log p)` is the geometric mean of the token probabilities."""
 
 
 def choose_source(
@@ -46,9 +34,8 @@ def choose_source(
     Raises:
         InputError: if an answer lacks the data of the requested source; the message names the answer
     """
-    if requested not in ("auto", *SCORE_SOURCES) or requested == "results":
-        known = ", ".join(["auto", *(name for name in SCORE_SOURCES if name != "results")])
-        raise InputError(f"score_source: expected one of {known}, found {requested!r}")
+    if unknown := SCORE_SOURCE.expected_name(requested):
+        raise InputError(f"score_source: {unknown}")
     if requested in ("emission_rank", "constant"):
         return requested, []
     pairs = list(zip(answers, predictions, strict=True))

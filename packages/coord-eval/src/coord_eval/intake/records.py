@@ -6,13 +6,14 @@ of `Prediction`, or those of a COCO result, and may name its image and its categ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coord_codec.counts import counted
 from coord_codec.files import InputError
+from coord_codec.json_numbers import NumberRows
 from coord_eval.intake.results import Form, ResultColumns, ResultsList, plain_record
 from coord_eval.intake.stated_shapes import SHAPES
 
@@ -65,27 +66,29 @@ class SourceRecords:
             InputError: naming record and field; or numbers of answers and images in `order` differ
         """
         columns = ResultColumns()
-        first: tuple[int, Any] | None = None
+        first: tuple[int, Sequence[Any]] | None = None
+        are_results = False
         answers: list[Prediction] = []
         for numbers, records in self.parts:
-            for number, record in zip(numbers, records, strict=True) if {*map(type, records)} != {dict} else ():
+            are_plain = isinstance(records, NumberRows) or {*map(type, records)} == {dict}
+            for number, record in () if are_plain else zip(numbers, records, strict=True):
                 if not isinstance(record, Mapping):
                     raise InputError(
                         f'{self.place(number)}: expected an object as {{"image_id": 1, "text": "..."}}, found '
                         f"{type(record).__name__}"
                     )
-            first = first or (numbers[0], records[0])
-            if _is_result(first[1]) and columns.add_usual(records):
+            if first is None:
+                first = numbers[0], records
+                are_results = _is_result(records.widths if isinstance(records, NumberRows) else records[0])
+            if are_results and columns.add_usual(records):
                 continue
-            if _is_result(first[1]) and all(map(_is_result, records)):
+            if are_results and all(map(_is_result, records)):
                 columns.add(records, map(self.place, numbers))
                 continue
             from coord_eval.intake.prediction import prediction_of  # pydantic, which boxes do not need
 
-            if _is_result(first[1]):
-                prediction_of(
-                    plain_record(first[1]), self.place(first[0])
-                )  # no text beside an answer: the error says so
+            if are_results:  # no text beside an answer: the error says so
+                prediction_of(plain_record(first[1][0]), self.place(first[0]))
             # Too many answers are refused below, where their number is known.
             unnamed = chain((order or ())[len(answers) :], repeat(None if order is None else ""))
             rows = zip(numbers, records, unnamed)  # noqa: B905
@@ -106,5 +109,5 @@ def in_parts(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[Sequence[int], S
         yield numbers, records
 
 
-def _is_result(record: Mapping[str, Any]) -> bool:
+def _is_result(record: Collection[str]) -> bool:
     return "text" not in record and any(key in record for key in ("bbox", "category_id", *SHAPES))

@@ -17,6 +17,7 @@ from coord_codec import Geometry, geometry_of
 from coord_codec.arguments import plain
 from coord_codec.box_table import BoxTable
 from coord_codec.files import InputError, finite_numbers, identifier
+from coord_codec.json_numbers import NumberRows
 from coord_codec.layouts import LAYOUTS
 from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, box_around, stated_shape
 
@@ -89,12 +90,14 @@ class ResultColumns:
         self._images: dict[Key, int] = {}
         self._categories: dict[Key, int] = {}
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._uncoded: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._shapes: list[Sequence[dict[str, Any] | None]] = []
+        self._are_drawn = False
 
     def add_usual(self, records: Sequence[Mapping[str, Any]]) -> bool:
         """Add boxes if all records are results of the usual types, and return whether they are."""
-        if usual := self._usual(records):
-            self._parts.append(usual)
+        if usual := _usual(records):
+            self._uncoded.append(usual)
             self._shapes.append((None,) * len(records))
         return usual is not None
 
@@ -105,12 +108,14 @@ class ResultColumns:
             InputError: naming record and field
         """
         if not self.add_usual(records):
+            self._code()
             self._parts.append(self._checked(records, places))
 
     def finished(
         self, positions: int | None = None, *, form: Form = Form.RESULTS, images: Iterable[str] = ()
     ) -> ResultsList:
         """Return the columns; `images` are names of those that were answered, with boxes or without."""
+        self._code()
         for image in images:
             self._images.setdefault((image, image), len(self._images))
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
@@ -126,32 +131,17 @@ class ResultColumns:
             labels=[name or f"category_id {category_id}" for category_id, name in self._categories],
         )
         shapes_R = None
-        if any(shape is not None for part in self._shapes for shape in part):
+        if self._are_drawn:
             shapes_R = np.empty(len(table), object)
             shapes_R[:] = [shape for part in self._shapes for shape in part]
         return ResultsList(table, tuple(self._categories), positions, form, shapes_R)
 
-    def _usual(self, records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the columns of records of the usual types, all at once; None if one of them has others."""
-        try:
-            boxes, scores = [record["bbox"] for record in records], [record["score"] for record in records]
-            ids = [record["image_id"] for record in records], [record["category_id"] for record in records]
-        except KeyError:
-            return None
-        if {*map(type, boxes)} != {list} or {*map(len, boxes)} != {4}:
-            return None
-        if not _all_of((int,), *ids) or not _all_of((int, float), scores, *boxes):
-            return None
-        if {*_IMAGE, *_CATEGORY, *SHAPES, "text"} & set[str]().union(*records):
-            return None
-        try:
-            image_R, category_R = (np.array(column, np.int64) for column in ids)
-            numbers_R5 = np.column_stack([np.array(boxes, np.float64), np.array(scores, np.float64)])
-        except OverflowError:
-            return None
-        if not np.isfinite(numbers_R5).all() or (numbers_R5[:, 2:4] < 0).any():
-            return None
-        return _coded(self._images, image_R), _coded(self._categories, category_R), numbers_R5
+    def _code(self) -> None:
+        """Give the images and categories of usual boxes, those of many parts at once, their places."""
+        if self._uncoded:
+            image_R, category_R, numbers_R5 = map(np.concatenate, zip(*self._uncoded, strict=True))
+            self._parts.append((_coded(self._images, image_R), _coded(self._categories, category_R), numbers_R5))
+            self._uncoded = []
 
     def _checked(
         self, records: Sequence[Mapping[str, Any]], places: Iterable[str]
@@ -181,6 +171,7 @@ class ResultColumns:
             numbers.append((*box, score))
             shapes.append(shape)
         self._shapes.append(shapes)
+        self._are_drawn |= any(shape is not None for shape in shapes)
         image_R, category_R = np.array(images, np.int64), np.array(categories, np.int64)
         return image_R, category_R, np.array(numbers, np.float64).reshape(-1, 5)
 
@@ -191,6 +182,45 @@ def _name(record: Mapping[str, Any], fields: Sequence[str]) -> str | None:
     return next((name for name in names if name and isinstance(name, str)), None)
 
 
+def _usual(records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return ids of images and of categories, and the numbers, of records of the usual types; None for others."""
+    try:
+        named, ids, numbers_R5 = _in_rows(records) if isinstance(records, NumberRows) else _in_records(records)
+        image_R, category_R = (np.array(column, np.int64) for column in ids)
+    except (KeyError, ValueError, OverflowError):
+        return None
+    if not _all_of((int,), *ids) or {*_IMAGE, *_CATEGORY, *SHAPES, "text"} & named:
+        return None
+    if not np.isfinite(numbers_R5).all() or (numbers_R5[:, 2:4] < 0).any():
+        return None
+    return image_R, category_R, numbers_R5
+
+
+def _in_records(records: Sequence[Mapping[str, Any]]) -> tuple[set[str], Sequence[list[Any]], np.ndarray]:
+    """Return the fields of records, the ids of their images and categories, and their boxes and scores.
+
+    Raises:
+        KeyError: a record does not have these
+        ValueError: its box is no list of four numbers, or its score is none
+    """
+    boxes, scores = [record["bbox"] for record in records], [record["score"] for record in records]
+    ids = [record["image_id"] for record in records], [record["category_id"] for record in records]
+    if {*map(type, boxes)} != {list} or {*map(len, boxes)} != {4} or not _all_of((int, float), scores, *boxes):
+        raise ValueError("other types")
+    named = set[str]().union(*records)
+    return named, ids, np.column_stack([np.array(boxes, np.float64), np.array(scores, np.float64)])
+
+
+def _in_rows(rows: NumberRows) -> tuple[set[str], Sequence[list[Any]], np.ndarray]:
+    """Return the same of rows of numbers, and raise the same."""
+    if [rows.widths[name] for name in ("bbox", "score", "image_id", "category_id")] != [4, None, None, None]:
+        raise ValueError("other lengths")
+    numbers_RC = np.array(rows.numbers, np.float64).reshape(len(rows), -1)
+    score_R1, boxes_R4 = numbers_RC[:, rows.place("score")], numbers_RC[:, rows.place("bbox")]
+    ids = rows.column("image_id"), rows.column("category_id")
+    return {*rows.widths}, ids, np.concatenate([boxes_R4, score_R1], axis=1)
+
+
 def _all_of(types: Sequence[type], *columns: Sequence[Any]) -> bool:
     """Return whether all values of some columns are of some types; a bool is no int."""
     return {*map(type, chain.from_iterable(columns))}.issubset(types)
@@ -198,9 +228,18 @@ def _all_of(types: Sequence[type], *columns: Sequence[Any]) -> bool:
 
 def _coded(index: dict[Key, int], ids_R: np.ndarray) -> np.ndarray:
     """Return the place of each id in an index, to which new ids are added in their order."""
-    unique_U, first_U, code_R = np.unique(ids_R, return_index=True, return_inverse=True)
-    ids, place_U = unique_U.tolist(), np.empty(len(unique_U), np.int64)
-    for u in np.argsort(first_U).tolist():
+    ids: Sequence[int]
+    least, span = int(ids_R.min()), int(ids_R.max()) - int(ids_R.min())
+    if span < 4 * len(ids_R):  # a table of all ids between the least and the largest one
+        code_R = ids_R - least
+        first_U = np.full(span + 1, len(ids_R))
+        first_U[code_R[::-1]] = np.arange(len(ids_R))[::-1]  # of several values for one index the last one stays
+        ids = range(least, least + span + 1)
+    else:
+        ids_U, first_U, code_R = np.unique(ids_R, return_index=True, return_inverse=True)
+        ids = ids_U.tolist()
+    place_U = np.empty(len(first_U), np.int64)
+    for u in np.argsort(first_U)[: np.count_nonzero(first_U < len(ids_R))].tolist():
         place_U[u] = index.setdefault((ids[u], None), len(index))
     return np.asarray(place_U[code_R])
 

@@ -18,6 +18,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order
 from coord_eval.match.overlaps import Pairs, overlapping_pairs
+from coord_eval.settings import IOU_THRESHOLDS, MAX_DETECTIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +108,8 @@ def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int) -> np.ndarray:
     return np.concatenate(chosen) if chosen else left_P
 
 
-IOU_THRESHOLDS = tuple(float(t) for t in np.linspace(0.5, 0.95, 10))
-"""COCO's thresholds: .50, .55, ..., .95."""
 AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 """COCO's area ranges in pixels, both ends included: all, small, medium, large."""
-MAX_DETECTIONS = (1, 10, 100)
-"""COCO's limits on the detections of one label and image."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +121,7 @@ class RankedMatches:
         hit_TD: whether the detection is matched with an object of its label that counts
         ignored_TD: whether the detection is neither a hit nor a false positive: it lies in a crowd region, matches an
             object outside the area range, is outside that range itself, or exceeds the limit of its label and image
-        object_TD: index of the matched object, -1 without one
+        object_D: index of the object that is matched at the first threshold, -1 without one
         order_D: detections by descending score, ties in the order of image and answer
         place_D: rank of the detection among those of its label and image by descending score, from 0
         counted_N: whether the object counts: it is no crowd region and within the area range
@@ -133,7 +130,7 @@ class RankedMatches:
     thresholds: tuple[float, ...]
     hit_TD: np.ndarray
     ignored_TD: np.ndarray
-    object_TD: np.ndarray
+    object_D: np.ndarray
     order_D: np.ndarray
     place_D: np.ndarray
     counted_N: np.ndarray
@@ -194,8 +191,8 @@ def ranked_matches_by_area(
     for low, high in areas:
         counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
         outside_D = (area_D < low) | (area_D > high)
-        object_TD = np.full((len(thresholds), total), -1, np.int32)
-        hit_TD = np.zeros(object_TD.shape, bool)
+        object_D = np.full(total, -1)
+        hit_TD = np.zeros((len(thresholds), total), bool)
         ignored_TD = np.repeat((outside_D | (place_D >= limit))[None], len(thresholds), axis=0)
         near = _counted_first(pairs, counted_N)
         # A detection outside the range is ignored, whichever object outside the range it matches.
@@ -205,13 +202,14 @@ def ranked_matches_by_area(
             for matched in (near.take(_choose(near, truth.crowd_N, total)), single):
                 is_hit_P = counted_N[matched.object_P]
                 hit_TD[t, matched.det_P], ignored_TD[t, matched.det_P] = is_hit_P, ~is_hit_P
-                object_TD[t, matched.det_P] = np.where(is_hit_P, matched.object_P, -1)
+                if t == 0:
+                    object_D[matched.det_P] = np.where(is_hit_P, matched.object_P, -1)
         results.append(
             RankedMatches(
                 thresholds=tuple(thresholds),
                 hit_TD=hit_TD,
                 ignored_TD=ignored_TD,
-                object_TD=object_TD,
+                object_D=object_D,
                 order_D=ranking.order_D,
                 place_D=place_D,
                 counted_N=counted_N,
@@ -258,6 +256,8 @@ def one_label(truth: GroundTruth, detections: Detections, pairs: Pairs) -> tuple
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Scored:
     """Detections of one set of images beside the ground truth; matches are computed on first use.
+
+    What a figure needs once is computed for it and not kept: a matching of a large set at ten thresholds is large.
 
     Attributes:
         truth: the ground truth
@@ -308,7 +308,7 @@ class Scored:
     def ranked(self) -> RankedMatches:
         """COCO's greedy matching at IoU .5."""
         all_ = self.coco_matches
-        first = {name: getattr(all_, name)[:1] for name in ("thresholds", "hit_TD", "ignored_TD", "object_TD")}
+        first = {name: getattr(all_, name)[:1] for name in ("thresholds", "hit_TD", "ignored_TD")}
         return replace(all_, **first)
 
     @cached_property
@@ -316,14 +316,14 @@ class Scored:
         """COCO's greedy matching at its ten thresholds."""
         return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[:1], ranking=self.ranking)[0]
 
-    @cached_property
+    @property
     def coco_matches_by_size(self) -> list[RankedMatches]:
         """COCO's greedy matching of small, medium and large objects; empty if image sizes are unknown."""
         if not self.truth.sizes_known:
             return []
         return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[1:], ranking=self.ranking)
 
-    @cached_property
+    @property
     def with_constant_score(self) -> Scored:
         """The same boxes with all scores set to 1."""
         return self.with_scores(np.ones(len(self.detections)), "constant")
@@ -335,7 +335,7 @@ class Scored:
         same.__dict__["pairs"] = self.pairs  # the score moves no box
         return same
 
-    @cached_property
+    @property
     def with_one_label(self) -> Scored:
         """The same boxes and objects with every label replaced by the same one."""
         truth, detections, pairs = one_label(self.truth, self.detections, self.pairs_any_label)

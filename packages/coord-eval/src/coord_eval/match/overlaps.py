@@ -12,7 +12,7 @@ import numpy as np
 
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.boxes.iou import box_iou
+from coord_eval.boxes.iou import BoxColumns
 from coord_eval.boxes.sorting import stable_order
 
 _CHUNK = 1 << 20
@@ -60,29 +60,30 @@ def _pairs(
     key_D: np.ndarray, boxes_D4: np.ndarray, key_N: np.ndarray, boxes_N4: np.ndarray, crowd_N: np.ndarray
 ) -> Pairs:
     parts = [Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
-    starts_2D, starts_2N = boxes_D4[:, :2].T.copy(), boxes_N4[:, :2].T.copy()
-    ends_2D, ends_2N = starts_2D + boxes_D4[:, 2:].T, starts_2N + boxes_N4[:, 2:].T
-    for det_P, object_P in _candidates(key_D, key_N):
-        for axis in (0, 1):  # most candidates do not overlap in one of the axes, which is found cheaply
-            ends_P = np.minimum(ends_2D[axis][det_P], ends_2N[axis][object_P])
-            overlap = np.flatnonzero(ends_P > np.maximum(starts_2D[axis][det_P], starts_2N[axis][object_P]))
-            det_P, object_P = det_P[overlap], object_P[overlap]  # noqa: PLW2901
-        iou_P = box_iou(boxes_D4[det_P], boxes_N4[object_P], crowd_N[object_P])
+    # Boxes of one key next to each other, so that reading those of many pairs is fast.
+    order_D, order_N = stable_order(key_D), stable_order(key_N)
+    boxes_d, boxes_n = BoxColumns.of(boxes_D4[order_D]), BoxColumns.of(boxes_N4[order_N])
+    for det_p, object_p in _candidates(key_D[order_D], key_N[order_N]):
+        # Most candidates do not overlap in one of the axes, which is found cheaply.
+        for low, high in ((0, 2), (1, 3)):
+            end_p = np.minimum(boxes_d[high][det_p], boxes_n[high][object_p])
+            overlap = np.flatnonzero(end_p > np.maximum(boxes_d[low][det_p], boxes_n[low][object_p]))
+            det_p, object_p = det_p[overlap], object_p[overlap]  # noqa: PLW2901
+        det_P, object_P = order_D[det_p], order_N[object_p]
+        iou_P = boxes_d.take(det_p).iou(boxes_n.take(object_p), crowd_N[object_P])
         parts.append(Pairs(det_P, object_P, iou_P).take(iou_P > 0))
     return Pairs(*(np.concatenate([getattr(p, key) for p in parts]) for key in ("det_P", "object_P", "iou_P")))
 
 
-def _candidates(key_D: np.ndarray, key_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield all pairs of a detection and an object of the same key, in chunks."""
-    order_N, order_D = stable_order(key_N), stable_order(key_D)
-    sorted_N, sorted_D = key_N[order_N], key_D[order_D]
+def _candidates(sorted_D: np.ndarray, sorted_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield all pairs of a detection and an object of the same key, in chunks, of two ascending columns of keys."""
     first_D = np.searchsorted(sorted_N, sorted_D, side="left")
     objects_D = np.searchsorted(sorted_N, sorted_D, side="right") - first_D
     ends_D = np.cumsum(objects_D)
     start = before = 0
-    while start < len(order_D):
+    while start < len(sorted_D):
         stop = max(int(np.searchsorted(ends_D, before + _CHUNK, side="right")), start + 1)
         own, objects = slice(start, stop), objects_D[start:stop]
         shift_P = np.repeat(first_D[own] + objects - ends_D[own], objects)
-        yield np.repeat(order_D[own], objects), order_N[np.arange(before, ends_D[stop - 1]) + shift_P]
+        yield np.repeat(np.arange(start, stop), objects), np.arange(before, ends_D[stop - 1]) + shift_P
         start, before = stop, ends_D[stop - 1]

@@ -6,7 +6,6 @@ back. No model can recover what these steps lose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,21 +21,7 @@ from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
-
-
-@dataclass(frozen=True)
-class CeilingSettings:
-    """How the ground truth is encoded for the ceiling; use the settings of the training.
-
-    Attributes:
-        markers: marker family
-        max_objects: object limit of an image, None for no limit
-        order: object order; it has an effect only under an object limit
-    """
-
-    markers: str | MarkerFamily = "obj"
-    max_objects: int | None = None
-    order: Order = "top_left"
+from coord_eval.settings import CeilingSettings
 
 
 def oracle_predictions(

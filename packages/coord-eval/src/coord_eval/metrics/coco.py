@@ -20,8 +20,9 @@ import numpy as np
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order
-from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, Scored
+from coord_eval.match.matching import RankedMatches, Scored
 from coord_eval.metrics.sums import LabelSums, Measure, mean_of_present, ratio
+from coord_eval.settings import MAX_DETECTIONS
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)
 """COCO's 101 recall values at which precision is sampled."""
@@ -102,8 +103,6 @@ class _Label:
 
 COCO_KEYS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
 """Names of the twelve metrics, in the order of `COCOeval.stats`."""
-BACKENDS = ("coord_eval", "pycocotools")
-"""What computes the twelve metrics: this package, or the library whose values it has."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,48 +5,12 @@ They are computed from our own matching; tests verify that they equal pycocotool
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
 from coord_codec import InputError
-from coord_codec.arguments import plain
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.match.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
+from coord_eval.match.matching import AREAS, ranked_matches_by_area
 from coord_eval.metrics.coco import RECALL_POINTS, CocoScores, mean_present, precision_recall
-
-
-@dataclass(frozen=True)
-class CocoParams:
-    """Parameters of COCO's metrics; the defaults are COCO's.
-
-    Attributes:
-        iou_thresholds: lowest IoU of a hit, one or more values
-        areas: smallest and largest area in square pixels by name, both inclusive
-        max_detections: limits on the boxes of one label and image; AP uses the largest
-
-    Raises:
-        InputError: for invalid values
-
-    Example:
-        >>> CocoParams(iou_thresholds=[0.5], areas={"tiny": (0, 256)}, max_detections=[300]).max_detections
-        [300]
-    """
-
-    iou_thresholds: Sequence[float] = IOU_THRESHOLDS
-    areas: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    max_detections: Sequence[int] = MAX_DETECTIONS
-
-    def __post_init__(self) -> None:
-        for name in ("iou_thresholds", "max_detections"):  # NumPy arrays have no truth value
-            object.__setattr__(self, name, plain(getattr(self, name)))
-        if not self.iou_thresholds or not all(0 < t <= 1 for t in self.iou_thresholds):
-            raise InputError(f"iou_thresholds: expected numbers above 0 and up to 1, found {self.iou_thresholds!r}")
-        if not self.max_detections or not all(isinstance(n, int) and n > 0 for n in self.max_detections):
-            raise InputError(f"max_detections: expected whole numbers above 0, found {self.max_detections!r}")
-        for name, bounds in self.areas.items():
-            if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
-                raise InputError(f"areas[{name!r}]: expected smallest and largest area, found {bounds!r}")
+from coord_eval.settings import CocoParams
 
 
 def own_scores(truth: GroundTruth, detections: Detections, params: CocoParams) -> dict[str, float]:
@@ -58,7 +22,7 @@ def own_scores(truth: GroundTruth, detections: Detections, params: CocoParams) -
     if params.areas and not truth.sizes_known:
         raise InputError("areas: the ground truth states no image sizes")
     thresholds, limits = list(params.iou_thresholds), sorted(params.max_detections)
-    ranges = [AREAS[0], *params.areas.values()]
+    ranges = [AREAS[0], *params.ranges.values()]
     matches_by_area = ranked_matches_by_area(truth, detections, thresholds, limits[-1], ranges)
     all_areas, *by_area = (precision_recall(truth, detections, matches, limits) for matches in matches_by_area)
     values = {"AP": all_areas.precision_TRK}

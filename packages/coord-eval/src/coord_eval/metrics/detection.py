@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.match.matching import IOU_THRESHOLDS, Matches, Scored
+from coord_eval.match.matching import Matches, Scored
 from coord_eval.metrics.sums import LabelSums, Measure, rates, ratio, weighted
+from coord_eval.settings import IOU_THRESHOLDS
 
 ROWS = {"0.5": slice(0, 1), "0.75": slice(5, 6), "0.5:0.95": slice(None)}
 """Rows of the tables, each with the indices of the IoU thresholds over which it is the mean."""

@@ -118,7 +118,7 @@ def classify_errors(scored: Scored) -> ErrorKinds:
     kind_D = np.full(len(detections), -1)
     target_D = np.full(len(detections), -1)
     found_N, explained_N = np.zeros((2, len(truth.image_N)), bool)
-    found_N[matches.object_TD[0][matches.hit_TD[0]]] = True
+    found_N[matches.object_D[matches.hit_TD[0]]] = True
     names = list(ERROR_KINDS)
     kind_D[false_D] = names.index("background")
     # An image's first object stands for the objects of a box that overlaps none.

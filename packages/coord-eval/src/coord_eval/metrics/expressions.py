@@ -14,33 +14,25 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from coord_codec import InputError, Instance, MarkerFamily, read_instances
+from coord_codec import InputError, Instance, read_instances
 from coord_codec.box_table import to_pixels
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
 from coord_codec.layouts import LAYOUTS
+from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import box_iou
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
-from coord_eval.intake.answers import (
-    AnswerSettings,
-    PredictionSource,
-    Progress,
-    Scale,
-    assumed_scale_notes,
-    dropped_notes,
-    load_predictions,
-    parse_all,
-    silent,
-)
+from coord_eval.intake.answers import PredictionSource, assumed_scale_notes, dropped_notes, load_predictions, parse_all
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, robust_line
 from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import ResultsList
 from coord_eval.metrics.draws import interval
 from coord_eval.parse.answer import Answer, ParsedObject
+from coord_eval.settings import AnswerSettings, Progress, silent
 
 _F1_IOU = 0.5
 _LOW, _PLAUSIBLE, _FEWEST = 0.5, 0.4, 8
@@ -228,14 +220,13 @@ def _interval(value_N: np.ndarray, images: Sequence[Hashable], resamples: int, s
     return interval(float(value_N.mean()), means_B, True)
 
 
+@takes_fields_of(answers=AnswerSettings)
 def score_expression_files(
     ground_truth: str | Path | Sequence[Instance],
     predictions: PredictionSource,
     thresholds: Sequence[float] = (0.5,),
     *,
-    format: str | MarkerFamily = "auto",
-    scale: Scale = None,
-    geometry: str = "box",
+    answers: AnswerSettings = AnswerSettings(),
     progress: Progress | None = None,
     which: Which = "first",
 ) -> ExpressionScores:
@@ -247,15 +238,14 @@ def score_expression_files(
         predictions: `predictions.jsonl`, the answer to each phrase in the same order; if both files state the image or
             its id, they have to agree
         thresholds: lowest IoU of a correct box, one or more values
-        format: format of the answers, see `coord_eval.parse_answer`
-        scale: divisor of plain numbers, see `coord_eval.score`
-        geometry: `point` if the answers are points, which else are dropped
+        answers: how answers become boxes; the geometry is `point` if they are points, which else are dropped
         progress: called with the name of a stage, the number of steps done and their total
         which: the box that counts of several, see `score_expressions`
 
     Raises:
         InputError: if the files do not match; the message names the line
     """
+    answers.check_acts_in("score_expression_files")
     instances = _read_phrases(ground_truth)
     for number, item in enumerate(instances, 1):
         names = dict.fromkeys(target.desc for target in item.objects)
@@ -277,15 +267,15 @@ def score_expression_files(
         _check_same_image(prediction, item)
     # Several phrases can share an image, so each line is treated as a separate image.
     lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
-    options = AnswerSettings(format=format, scale=scale, geometry=geometry, need_labels=False)
-    answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
-    answers, moved = _by_phrase(instances, answers)
+    options = replace(answers, need_labels=False)
+    parsed, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
+    parsed, moved = _by_phrase(instances, parsed)
     boxes = [[target.bbox for target in item.objects] for item in instances]
     images = [item.image for item in instances]
     sizes = [(float(width), float(height)) for width, height in lines.sizes_I2] if lines.sizes_known else None
-    scores = score_expressions(boxes, answers, thresholds, images=images, sizes=sizes, which=which)
+    scores = score_expressions(boxes, parsed, thresholds, images=images, sizes=sizes, which=which)
     found = _diagnosis(lines, texts, replace(options, scale=RAW_SCALE), scores)
-    told = (*notes, *dropped_notes(answers), *moved, *assumed_scale_notes(answers))
+    told = (*notes, *dropped_notes(parsed), *moved, *assumed_scale_notes(parsed))
     return replace(scores, notes=(*told, *found))
 
 

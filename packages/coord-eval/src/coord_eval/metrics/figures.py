@@ -18,12 +18,11 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.joining import JoinReport
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.ceiling import CeilingSettings
 from coord_eval.metrics.coco import COCO_KEYS, CocoScores, beyond_limit, coco_scores
-from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.metrics.metric import point
 from coord_eval.metrics.metric_table import METRICS, figures
 from coord_eval.parse.answer import Answer
+from coord_eval.settings import CeilingSettings, CocoParams
 
 SCHEMA_VERSION = 1
 """Increased when a key of `evaluation.json` changes its meaning."""

@@ -8,23 +8,25 @@ category are annotated (`not_exhaustive_category_ids`), an unmatched box is neit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec import InputError
 from coord_codec.files import identifier, read_json
+from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
+from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect, collector_paused
 from coord_eval.intake.ground_truth import load_ground_truth
-from coord_eval.intake.joining import JoinReport, LabelSettings
+from coord_eval.intake.joining import JoinReport
 from coord_eval.match.matching import ranked_matches_by_area
 from coord_eval.metrics.coco import ApTable, mean_present
+from coord_eval.settings import AnswerSettings, LabelSettings, Progress, silent
 
 MAX_DETECTIONS = 300
 _FREQUENCIES = "rcf"
@@ -63,18 +65,15 @@ class LvisScores:
         return asdict(self)
 
 
+@takes_fields_of(answers=AnswerSettings, labels=LabelSettings)
 @collector_paused()
 def score_lvis(
     ground_truth: str | Path | Mapping[str, Any],
     predictions: PredictionSource,
     score_source: str = "auto",
     *,
-    boxes: str = "tokens",
-    format: str | MarkerFamily = "auto",
-    scale: Scale = None,
-    grid: CoordGrid = CoordGrid(),
-    synonyms: Mapping[str, Sequence[str]] | None = None,
-    label_callback: Callable[[str], str | None] | None = None,
+    answers: AnswerSettings = AnswerSettings(),
+    labels: LabelSettings = LabelSettings(),
     progress: Progress | None = None,
 ) -> LvisScores:
     """Score answers, or a COCO results list, by the rules of LVIS.
@@ -82,21 +81,17 @@ def score_lvis(
     Args:
         ground_truth: LVIS annotations, as a path or a dictionary
         predictions: `predictions.jsonl`, a COCO results list, or the records of either
-        score_source: as for `coord_eval.score`, like all following parameters
-        boxes: source of the boxes
-        format: format of the answers
-        scale: divisor of plain numbers
-        grid: grid of the coordinate tokens
-        synonyms: other names of categories; those of the file (`categories[].synonyms`) are not used automatically,
-            since several of them belong to two categories
-        label_callback: called with a label that no other layer matches
+        score_source: as for `coord_eval.score`
+        answers: how answers become boxes
+        labels: how labels are matched with categories; the synonyms of the file (`categories[].synonyms`) are not used
+            automatically, since several of them belong to two categories
         progress: called with the name of a stage, the number of steps done and their total
 
     Raises:
         InputError: if the ground truth is not LVIS, or the predictions cannot be scored
     """
-    settings = AnswerSettings(boxes=boxes, format=format, scale=scale, grid=grid)
-    labels = LabelSettings(synonyms, label_callback)
+    answers.check_acts_in("score_lvis")
+    labels.check_acts_in("score_lvis")
     where, data = "LVIS annotations", ground_truth
     if isinstance(ground_truth, str | Path):
         where, data = str(ground_truth), read_json(ground_truth)
@@ -107,7 +102,7 @@ def score_lvis(
     truth = load_ground_truth(data)
     frequency_K = _frequencies(data, truth, where)
     loaded = load_predictions(predictions)
-    collected = collect(truth, loaded, settings, labels, score_source, progress or silent)
+    collected = collect(truth, loaded, answers, labels, score_source, progress or silent)
     limited = _best_of_each_image(collected.detections)
     verified_IK, not_exhaustive_IK = _federation(data, truth, where)
     known = limited.take(np.nonzero(limited.category_D < len(truth.categories))[0])

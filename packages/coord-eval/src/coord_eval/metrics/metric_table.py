@@ -133,8 +133,8 @@ _ROWS = (
     ),
     Metric(
         name="coco_own",
-        documentation="AP and AR with `params=CocoParams(iou_thresholds, areas, max_detections)` (`--iou`, `--area`, "
-        "`--max-dets`), equal to pycocotools with the same parameters",
+        documentation="AP and AR with `ReportSettings(params=CocoParams(iou_thresholds, areas, max_detections))` "
+        "(`--iou`, `--area`, `--max-dets`), equal to pycocotools with the same parameters",
         place="top",
         value=lambda evaluation: (
             own_scores(evaluation.truth, evaluation.detections, evaluation.params) if evaluation.params else {}

@@ -9,10 +9,10 @@ import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_codec.pages import PALETTE, figure, number, safe, table
-from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.errors import ERROR_KINDS
 from coord_eval.metrics.thresholds import best_threshold, threshold_curve
 from coord_eval.report.plot import INK, chart
+from coord_eval.settings import SCORE_SOURCES
 
 if TYPE_CHECKING:
     from coord_eval.metrics.figures import Figures

@@ -59,7 +59,7 @@ class Overlays:
         self._evaluation, self._root, self._images, self._threshold = evaluation, root, images, threshold
         self._found_at: dict[int, float] = {}  # by the index of an object
         if threshold is not None:
-            (object_D,) = evaluation.ranked.object_TD
+            object_D = evaluation.ranked.object_D
             hit_d = np.flatnonzero(object_D >= 0)
             self._found_at = dict(zip(object_D[hit_d].tolist(), detections.scores_D[hit_d].tolist(), strict=True))
         self._slots = slots_of(evaluation)

@@ -18,11 +18,11 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import places_in_images
 from coord_eval.calibration.calibration import Calibration
-from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
+from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of_truth
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
-from coord_eval.intake.joining import UNANSWERED, LabelSettings
+from coord_eval.intake.joining import UNANSWERED
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
 from coord_eval.review.findings import Proposal, ReviewFinding
@@ -30,6 +30,7 @@ from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likeliho
 from coord_eval.review.planted import LEAST_LABELS, judged_by_planted_faults
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities, with_possible_kinds
 from coord_eval.review.result import Review
+from coord_eval.settings import AnswerSettings, LabelSettings
 
 LEAST_AGREEMENT = 0.5
 """A model that finds a smaller share of the labels is doubted rather than the labels."""
@@ -94,6 +95,8 @@ def review(
     """
     if not 0 <= least <= 1:
         raise InputError(f"least: expected a probability in [0, 1], found {least!r}")
+    answers.check_acts_in("review")
+    labels.check_acts_in("review")
     truth = load_ground_truth(ground_truth)
     collected = collect(truth, load_predictions(predictions), answers, labels, score_source)
     digest = digest_of_truth(truth)
@@ -102,8 +105,7 @@ def review(
         truth, notes = _of_asked_images(truth, collected, notes)
     detections = collected.detections
     if calibration is not None:
-        fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-        detections, note = fitted.applied(detections, collected.score_source, {})
+        detections, note = Calibration.read(calibration).applied(detections, collected.score_source, {})
         notes.append(note)
     if truth.drawn:
         notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")

@@ -22,10 +22,11 @@ from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
-from coord_eval.intake.joining import LabelMatcher, LabelSettings
-from coord_eval.match.matching import IOU_THRESHOLDS, Scored
+from coord_eval.intake.joining import LabelMatcher
+from coord_eval.match.matching import Scored
 from coord_eval.parse.answer import Answer, without_other_images
 from coord_eval.parse.parser import parse_answer
+from coord_eval.settings import IOU_THRESHOLDS, LabelSettings
 
 Truth = str | Instance | Sequence[Object | Mapping[str, Any]]
 """The objects of one image: a target text in the format of the answers, a record, or its objects with `desc` and `bbox`
@@ -117,7 +118,7 @@ class _Objects:
         self.names = tuple(dict.fromkeys(desc for desc, _, _ in listed))
         self._first = first
         # Synonyms of categories that this image does not have play no part in it.
-        synonyms = {name: other for name, other in (labels.synonyms or {}).items() if name in self.names}
+        synonyms = {name: other for name, other in labels.other_names.items() if name in self.names}
         self._matcher = LabelMatcher(self.names, replace(labels, synonyms=synonyms))
         index = {name: first + k for k, name in enumerate(self.names)}
         self.rows = [(index[desc], *box, crowd) for desc, box, crowd in listed]

@@ -11,10 +11,10 @@ import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
-from coord_eval.intake.joining import LabelSettings
 from coord_eval.rewards.judged import JudgedAnswers, Truth, judge
 from coord_eval.rewards.kinds import REWARDS
 from coord_eval.rewards.measures import duplicate_boxes
+from coord_eval.settings import LabelSettings
 
 Kind = str | Mapping[str, float]
 """A name of `REWARDS`, or weights of several, whose mean is the reward."""

@@ -117,7 +117,7 @@ def _scored(
     near = rank(truth, found, pairs.take(pairs.iou_P >= min(measure.thresholds)))
     (matches,) = ranked_matches_by_area(truth, found, measure.thresholds, areas=AREAS[:1], ranking=near)
     ap_TK = ApTable(truth, found, matches).average_precision()[0]
-    matched = pairs.take(matches.object_TD[0][pairs.det_P] == pairs.object_P)
+    matched = pairs.take(matches.object_D[pairs.det_P] == pairs.object_P)
     single = {name: mean_present(ap_TK[t]) for name, t in measure.names.items()}
     mean = float(matched.iou_P.sum()) / max(len(truth.image_N), 1)
     return {"AP": mean_present(ap_TK), **single, "mean": mean}, matched
