@@ -7,7 +7,7 @@
     uv run python benchmarks/real_detectors.py fusion PHOTOS
     uv run python benchmarks/real_detectors.py calibration PHOTOS
 
-The held-out photographs are those of four small copies of COCO that the first 256 and the 33 of CONTRIBUTORS lack:
+The held-out photographs are those of four small copies of COCO, without those of the 256 and the 33:
 
     for name in Obmutescence/COCO-MINI zzowenzz/COCO_Tiny lizhogn/tiny_coco_dataset enginbozaba/tiny_coco; do
         git clone https://github.com/$name COPIES/$name
