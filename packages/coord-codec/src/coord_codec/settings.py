@@ -10,7 +10,7 @@ import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 from coord_codec.files import InputError
@@ -69,6 +69,11 @@ def setting(default: Any = ..., text: str = "", **stated: Any) -> Any:
 
 def stated_settings(record: Any) -> dict[str, Setting]:
     """Return what the fields of a record, or of its class, state of settings, by name."""
+    return _of_class(record if isinstance(record, type) else type(record))
+
+
+@cache
+def _of_class(record: Any) -> dict[str, Setting]:
     return {one.name: one.metadata["setting"] for one in fields(record) if "setting" in one.metadata}
 
 
@@ -112,10 +117,9 @@ class SettingsRecord:
         Raises:
             InputError: naming the field and the call in which it acts
         """
-        stated = stated_settings(self)
-        for name in self.changed():
-            acts_on = stated[name].acts_on
-            if acts_on.endswith("()") and acts_on != f"{call}()":
+        for name, stated in stated_settings(self).items():
+            acts_on = stated.acts_on
+            if acts_on.endswith("()") and acts_on != f"{call}()" and getattr(self, name) != stated.default:
                 raise InputError(f"{name}: it acts in {acts_on}, and has no effect in {call}(); leave it out")
 
 
