@@ -120,10 +120,11 @@ def test_grammar_allows_five_numbers_and_no_ellipse_twice(ellipse, markers):
     import torch
 
     from coord_codec import CoordVocab
-    from coord_detect.grammar.markers import CoordGrammar
+    from coord_detect.grammar.coord_grammar import CoordGrammar
+    from coord_detect.grammar.served import AnswerForm
 
     vocab, end, word = CoordVocab(10, CoordGrid(bins=5, scale=5)), 5, 6
-    grammar = CoordGrammar(vocab, markers, end, [word], prompt_length=0, geometry=ellipse)
+    grammar = CoordGrammar(AnswerForm(vocab, markers, None, None, ellipse, words=(word,)), end, prompt_length=0)
 
     def allowed(ids):
         scores = grammar(torch.tensor([ids], dtype=torch.long).view(1, -1), torch.zeros(1, 20))
@@ -173,12 +174,13 @@ def test_exports_draw_it_as_an_outline_and_records_keep_its_numbers(ellipse, tmp
     from coord_detect.answers.objects import read_objects
     from coord_eval.labelling.formats import EXPORTS
     from coord_eval.labelling.objects import DetectedObject
+    from coord_eval.settings import AnswerSettings
 
     instance = drawn_at_random(ellipse, 3, 1)
     text = encode_target(instance, markers="obj", geometry="ellipse")
     size = {"width": SIZE[0], "height": SIZE[1]}
     answer = {"image": "a.png", "image_id": 1, "text": text, "finish_reason": "stop", **size}
-    (found,) = read_objects(answer, geometry="ellipse")
+    (found,) = read_objects(answer, reading=AnswerSettings(geometry="ellipse"))
     record = json.loads(json.dumps(found.to_record()))
     assert DetectedObject.from_record(record).to_record() == found.to_record()
     assert record["coordinates"] == pytest.approx(instance.objects[0].geometry.coordinates, abs=6e-4)

@@ -4,7 +4,7 @@
 
 The weights are random in bfloat16, and each sample has one image of 512 x 512. All answers have the same number of
 tokens, ten for each box under the grammar; without it random answers contain no boxes, and tokens are divided by ten.
-The prefill is also measured separately. Grammar and drafts are measured only if coord_trainer is
+The prefill is also measured separately. Grammar and drafts are measured only if coord_detect is
 installed. Passes of ours are captured as CUDA graphs on a GPU; plain and grammar go through transformers' `generate`.
 """
 
@@ -34,22 +34,20 @@ def main(
     batches, boxes = ([1, 2], 2) if quick else (batches, boxes)
     model = build(geometry, device, torch.bfloat16).eval()
     try:
-        from coord_detect.grammar.markers import DescriptionTrie
+        from coord_detect.grammar.coord_grammar import CoordGrammar
+        from coord_detect.grammar.served import AnswerForm
         from coord_detect.model.attention import attend_by_sample
         from coord_detect.model.patch_embedding import multiply_patches
         from coord_detect.speed.decode import Rules, decode
         from coord_detect.speed.forced import ForcedTokens
         from coord_detect.speed.passes import Passes
-        from coord_trainer import CoordGrammar
     except ImportError as error:
         note(f"no grammar: {error}")
         CoordGrammar = None
     else:
-        words = range(WORDS, geometry.vocab.first_id)
-        start, name_end, box_start, box_end = MARKERS
-        forced = ForcedTokens(
-            (start,), (name_end, box_start), (), (box_end, start), 4, geometry.vocab, DescriptionTrie([NAME])
-        )
+        words = tuple(range(WORDS, geometry.vocab.first_id))
+        form = AnswerForm(geometry.vocab, MARKERS, None, None, min_objects=boxes, words=words, spelled=(NAME,))
+        forced = ForcedTokens(form, END)
         multiply_patches(model)
         attend_by_sample(model)
         passes_of = Passes(model, PAD, fixed_shapes=device == "cuda")
@@ -77,14 +75,13 @@ def main(
             }
             passes = {"plain": new, "grammar": new}
             if CoordGrammar is not None:
-                rules = {"prompt_length": ids_BT.shape[1], "descriptions": [NAME], "min_objects": boxes}
-                grammar = CoordGrammar(geometry.vocab, MARKERS, END, words, **rules)
+                grammar = CoordGrammar(form, END, prompt_length=ids_BT.shape[1])
                 found = generate(new, (grammar,))[:, ids_BT.shape[1] :]
                 assert int((found == MARKERS[-1]).sum()) == size * boxes
                 ways["grammar"] = (new, partial(generate, new, (grammar,)))
 
-                for name, known in (("captured, grammar", ForcedTokens.none(geometry.vocab)), ("drafted", forced)):
-                    drafted = partial(decode, passes_of, inputs, known, Rules(END, new), grammar)
+                for name, known in (("captured, grammar", ForcedTokens()), ("drafted", forced)):
+                    drafted = partial(decode, passes_of, inputs, known, Rules(END, new, geometry.vocab), grammar)
                     passes[name], ways[name] = drafted().passes, (new, drafted)
             for name, (count, answer) in ways.items():
                 note(f"generation: {name}, batch {size}")

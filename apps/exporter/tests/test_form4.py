@@ -14,7 +14,7 @@ def test_merge_writes_small_files_in_the_form_and_equal_weights(files, tmp_path,
     out, config = tmp_path / "out", read_json(files / "base" / "config.json")
     config["text_config"]["rope_parameters"]["partial_rotary_factor"] = 0.5
     edit_json(files / "base" / "config.json", **config)
-    merge(files / "base", files / "adapter", out, quiet=True, verify=False, form=form)
+    merge(files / "base", files / "adapter", out, quiet=True, verify=form is not None, form=form)
     text, vision = (read_json(out / "config.json")[f"{part}_config"] for part in ("text", "vision"))
     tokenizer, processor = (read_json(out / f"{part}_config.json") for part in ("tokenizer", "processor"))
     before = read_json(files / "base" / "processor_config.json")

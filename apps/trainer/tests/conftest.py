@@ -42,15 +42,8 @@ def opened_run(tmp_path_factory, tiny_model):
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     """Call the command line in process, in an empty folder: exit code, stderr, stdout."""
+    from called import caller
+
     from coord_trainer import cli
 
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr("sys.argv", ["coord-trainer", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        told = capsys.readouterr()
-        return stopped.value.code, told.err, told.out
-
-    return call
+    return caller(cli.main, "coord-trainer", monkeypatch, capsys, tmp_path)

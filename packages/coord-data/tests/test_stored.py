@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from changes import change_alone
 from PIL import Image
 
 from coord_codec import InputError, read_annotations
@@ -332,18 +333,6 @@ def test_every_fact_of_an_image_alone_makes_what_is_kept_stale(path, many, caplo
         caplog.clear()
         change_alone(path.parent / name, fact)
         assert load_annotated(path).digest != before and "checked before" not in caplog.text
-
-
-def change_alone(path, fact):
-    """Change one fact of a file."""
-    status = path.stat()
-    if fact == "gone":
-        path.unlink()
-    elif fact == "size":
-        path.write_bytes(path.read_bytes() + b" ")
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    else:
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
 
 
 @pytest.mark.parametrize("fact", [None, "size", "damaged"])

@@ -20,15 +20,8 @@ def sources(tmp_path):
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     """Call the command line in process, in an empty folder: exit code, stderr, stdout."""
+    from called import caller
+
     from coord_detect.cli.main import main
 
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr("sys.argv", ["coord-detect", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        told = capsys.readouterr()
-        return stopped.value.code, told.err, told.out
-
-    return call
+    return caller(main, "coord-detect", monkeypatch, capsys, tmp_path)

@@ -9,8 +9,7 @@ import torch
 
 from coord_codec import GEOMETRIES, Instance, Object, encode_target
 from coord_codec.geometry.polygon import PolygonGeometry
-from coord_detect.grammar.markers import CoordGrammar
-from coord_detect.grammar.matched import MatchedGrammar
+from coord_detect.grammar.coord_grammar import CoordGrammar
 from coord_detect.grammar.served import AnswerForm, ebnf_grammar, lark_grammar
 from coord_eval import parse_answer
 
@@ -121,32 +120,29 @@ def test_servers_accept_shapes_of_their_numbers_of_coordinates_alone(tokenizer, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "style"), [*((name, "markers") for name in SHAPES), ("oriented", "json")])
 def test_shapes_of_noise_are_whole_and_none_comes_twice(tokenizer, name, style):
-    """Under both processors; with few bins in use so that repetitions would be frequent."""
+    """With few bins in use so that repetitions would be frequent."""
     kind = PolygonGeometry(4) if name == "polygon" else GEOMETRIES[name]
     shared = {"max_objects": 3, "geometry": kind}
     form = AnswerForm.for_tokenizer(tokenizer, "obj", style=style, names=NAMES[:1], **shared)
-    processors = [MatchedGrammar(tokenizer, form, prompt_length=0)]
-    if style == "markers":
-        processors.append(
-            CoordGrammar.for_tokenizer(tokenizer, "obj", prompt_length=0, descriptions=NAMES[:1], **shared)
-        )
+    processor = CoordGrammar.for_tokenizer(
+        tokenizer, "obj", style=style, prompt_length=0, descriptions=NAMES[:1], **shared
+    )
     ends = [tokenizer.eos_token_id, *tokenizer("[]]", add_special_tokens=False)["input_ids"]]
-    for processor in processors:
 
-        def few_bins(ids, scores, processor=processor):
-            scores[:, form.vocab.first_id : form.vocab.first_id + 2] += 30
-            scores[:, ends] -= 30
-            return processor(ids, scores)
+    def few_bins(ids, scores):
+        scores[:, form.vocab.first_id : form.vocab.first_id + 2] += 30
+        scores[:, ends] -= 30
+        return processor(ids, scores)
 
-        answers = answers_of_noise(tokenizer, few_bins, 15, 130)
-        assert len(answers) == 15
-        for ids in answers:
-            found = parse_answer(tokenizer.decode(ids), geometry=name)
-            assert not [drop for drop in found.dropped if drop.reason != "no_area"], tokenizer.decode(ids)
-            pieces = tokenizer.decode(ids).split("blue circle")[1:]
-            assert 1 <= len(pieces) <= 3 and all(kind.fits(piece.count("<|coord_")) for piece in pieces)
-            shapes = [tuple(re.findall(r"coord_(\d+)", piece)) for piece in pieces]
-            assert len(set(shapes)) == len(shapes)
+    answers = answers_of_noise(tokenizer, few_bins, 15, 130)
+    assert len(answers) == 15
+    for ids in answers:
+        found = parse_answer(tokenizer.decode(ids), geometry=name)
+        assert not [drop for drop in found.dropped if drop.reason != "no_area"], tokenizer.decode(ids)
+        pieces = tokenizer.decode(ids).split("blue circle")[1:]
+        assert 1 <= len(pieces) <= 3 and all(kind.fits(piece.count("<|coord_")) for piece in pieces)
+        shapes = [tuple(re.findall(r"coord_(\d+)", piece)) for piece in pieces]
+        assert len(set(shapes)) == len(shapes)
 
 
 @pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
@@ -160,6 +156,20 @@ def test_coordinates_are_tokens_and_never_their_spelling(tokenizer, engine):
     spelled = [t for c in "<|coord_100|>" for t in tokenizer(c, add_special_tokens=False)["input_ids"]]
     assert tokenizer.decode(spelled) == tokenizer.decode([ids[place]])
     assert not accepts([*ids[:place], *spelled, *ids[place + 1 :]])
+
+
+@pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
+@pytest.mark.parametrize("name", ["cat", "a\tcat", "a\rcat", "a\x1fcat"])
+def test_free_names_of_json_have_no_character_that_would_have_to_be_escaped(tokenizer, engine, name):
+    """Against Python's own reader of JSON, which takes no control characters."""
+    accepts = engine(tokenizer, AnswerForm.for_tokenizer(tokenizer, "obj", style="json"))
+    text = written([("cat", (0.1, 0.2, 0.3, 0.4))], "obj", "json").replace("cat", name)
+    try:
+        json.loads(re.sub(r"<\|coord_(\d+)\|>", r"\1", text))
+        is_json = True
+    except json.JSONDecodeError:
+        is_json = False
+    assert accepts(tokenizer(text, add_special_tokens=False)["input_ids"]) is is_json
 
 
 def answers_of_noise(tokenizer, processor, count, steps):
@@ -180,29 +190,28 @@ def test_answers_of_noise_are_whole(tokenizer, markers, style):
     """Whole by the parser, with area, without duplicates, in the served language of both engines."""
     form = AnswerForm.for_tokenizer(tokenizer, markers, style=style, names=NAMES, max_objects=3)
     accepts = [engine(tokenizer, form) for engine in (lark_matcher, ebnf_matcher)]
-    processors = [MatchedGrammar(tokenizer, form, prompt_length=0)]
-    if style == "markers":
-        limits = {"descriptions": NAMES, "max_objects": 3, "max_new_tokens": 60}
-        processors.append(CoordGrammar.for_tokenizer(tokenizer, markers, prompt_length=0, **limits))
-    for processor in processors:
-        answers = answers_of_noise(tokenizer, processor, 80, 110 if style == "json" else 60)
-        assert len(answers) == 80
-        for ids in answers:
-            assert all(accept(ids) for accept in accepts)
-            text = tokenizer.decode(ids)
-            found = parse_answer(text)
-            assert not found.dropped, (text, found.dropped)
-            objects = [(o.desc, tuple(o.box)) for o in found.objects]
-            assert len(set(objects)) == len(objects) == text.count("<|coord_") // 4 <= 3
-            assert all(x1 < x2 and y1 < y2 and name in NAMES for name, (x1, y1, x2, y2) in objects)
-            if style == "json":
-                assert len(json.loads(re.sub(r"<\|coord_(\d+)\|>", r"\1", text))) == len(objects)
+    limits = {"style": style, "max_objects": 3, "max_new_tokens": 60}
+    processor = CoordGrammar.for_tokenizer(tokenizer, markers, prompt_length=0, descriptions=NAMES, **limits)
+    answers = answers_of_noise(tokenizer, processor, 80, 110 if style == "json" else 60)
+    assert len(answers) == 80
+    for ids in answers:
+        assert all(accept(ids) for accept in accepts)
+        text = tokenizer.decode(ids)
+        found = parse_answer(text)
+        assert not found.dropped, (text, found.dropped)
+        objects = [(o.desc, tuple(o.box)) for o in found.objects]
+        assert len(set(objects)) == len(objects) == text.count("<|coord_") // 4 <= 3
+        assert all(x1 < x2 and y1 < y2 and name in NAMES for name, (x1, y1, x2, y2) in objects)
+        if style == "json":
+            assert len(json.loads(re.sub(r"<\|coord_(\d+)\|>", r"\1", text))) == len(objects)
 
 
 @pytest.mark.slow
 def test_beams_may_change_places(tokenizer):
-    form = AnswerForm.for_tokenizer(tokenizer, "obj", names=NAMES, max_objects=3)
-    processor, fresh = (MatchedGrammar(tokenizer, form, prompt_length=0) for _ in range(2))
+    processor, fresh = (
+        CoordGrammar.for_tokenizer(tokenizer, "obj", prompt_length=0, descriptions=NAMES, max_objects=3)
+        for _ in range(2)
+    )
     ids = [
         tokenizer(written([(name, (0.1, 0.2, 0.3, 0.4))], "obj", "markers"), add_special_tokens=False)["input_ids"]
         for name in NAMES

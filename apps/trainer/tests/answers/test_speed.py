@@ -14,7 +14,7 @@ from coord_detect.model.checkpoint import open_checkpoint
 from coord_detect.settings.decoding import Decoding
 from coord_detect.speed import of_checkpoint
 from coord_detect.speed.decode import Rules, _Row, _Verifier
-from coord_detect.speed.forced import AnswerPlace, ForcedTokens
+from coord_detect.speed.forced import ForcedTokens
 from coord_detect.speed.of_checkpoint import check_speed
 from coord_detect.speed.passes import Passes
 
@@ -171,30 +171,43 @@ def test_forced_tokens_draft_all_of_an_answer_but_names_and_coordinates(data, sh
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     words = {i for o in objects for i in tokenizer(o["desc"], add_special_tokens=False)["input_ids"]}
     vocab = CoordVocab.from_tokenizer(tokenizer)
-    forced, place, at, drafted = ForcedTokens.for_tokenizer(tokenizer, section, vocab), AnswerPlace(), 0, set()
+    forced, at, drafted = ForcedTokens.for_tokenizer(tokenizer, section), 0, set()
     while at < len(ids):
-        guess = forced.draft(place)
+        guess = forced.draft(ids[:at])
         same = next((n for n, pair in enumerate(zip(guess, ids[at:], strict=False)) if pair[0] != pair[1]), len(guess))
         drafted |= set(range(at, at + min(same, len(ids) - at)))
-        for token in ids[at : at + same + 1]:
-            place = forced.step(place, token)
         at += same + 1
     coordinates = {i for i, token in enumerate(ids) if token in vocab.ids}
     behind = set(range(len(ids))) - drafted
     # A name may go on, so that what ends it is not drafted; nor is the end of the last object, with none behind it.
-    others = words | {ids[i] for i in coordinates} | {ids[-1], *forced.before[:1]}
+    name_end = tokenizer(text.split("red circle")[1].split("<|coord_")[0], add_special_tokens=False)["input_ids"][:1]
+    others = words | {ids[i] for i in coordinates} | {ids[-1], *name_end}
     assert behind >= coordinates and {ids[i] for i in behind} <= others
 
 
 def test_forced_tokens_complete_a_name_of_which_there_is_one(opened):
     tokenizer, section = opened.processor.tokenizer, tiny_config().data
-    vocab = CoordVocab.from_tokenizer(tokenizer)
-    forced = ForcedTokens.for_tokenizer(tokenizer, section, vocab, {"red circle", "blue circle"})
+    forced = ForcedTokens.for_tokenizer(tokenizer, section, {"red circle", "blue circle"})
     red, *rest = tokenizer("red circle", add_special_tokens=False)["input_ids"]
-    place = AnswerPlace()
-    for token in (*forced.head, red):
-        place = forced.step(place, token)
-    assert forced.draft(place) == rest
+    start, *before = section.marker_ids(tokenizer)[:-1]
+    assert forced.draft([start, red]) == [*rest, *before]
+
+
+@pytest.mark.parametrize("style", ["markers", "json"])
+def test_forced_tokens_go_on_behind_a_name_that_is_not_known(style, opened):
+    """And from within an answer, whose first objects are not given."""
+    section, tokenizer = tiny_config(data={"style": style}).data, opened.processor.tokenizer
+    text = section.target_text(
+        Instance(image="x", objects=[{"desc": n, **BOX} for n in ("red", "green", "blue")]), True
+    )
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    forced = ForcedTokens.for_tokenizer(tokenizer, section, {"red", "blue"})
+    sides = [place for place, token in enumerate(ids) if token in CoordVocab.from_tokenizer(tokenizer).ids]
+    middle = slice(sides[3] + 1, sides[7] + 1)  # of the second object
+    drafts = [forced.draft(ids[:end]) for end in range(len(ids))]
+    assert all(drafts[side + 1] for side in sides[3:8:4])
+    for tokens in (ids[: middle.stop], [40, 50, *ids[middle]]):
+        assert forced.following(tokens) == drafts[middle.stop] == ids[middle.stop :][: len(drafts[middle.stop])]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +219,7 @@ def test_forced_tokens_complete_a_name_of_which_there_is_one(opened):
     ],
 )
 def test_drafts_are_accepted_up_to_the_first_that_differs(drafts, likeliest, expected):
-    forced = ForcedTokens((0,), (), (), (1, 0), 4, CoordVocab(10))
-    verifier = _Verifier(forced, Rules(5, 9), None, 1)
+    verifier = _Verifier(ForcedTokens(), Rules(5, 9, CoordVocab(10)), None, 1)
     row = _Row(0, drafted=drafts)
     logits = torch.nn.functional.one_hot(torch.tensor([likeliest]), 1010).float()
     verifier.verify([row], logits)
@@ -224,7 +236,7 @@ class Rising:
 
 
 def test_grammar_restricts_what_follows_a_draft():
-    verifier = _Verifier(ForcedTokens.none(CoordVocab(10)), Rules(5, 9), Rising(), 1)
+    verifier = _Verifier(ForcedTokens(), Rules(5, 9, CoordVocab(10)), Rising(), 1)
     row = _Row(0, drafted=[12, 15, 14])
     logits = torch.zeros(1, 4, 1010)
     for depth, likeliest in enumerate([[12], [13], [12, 16], [17]]):

@@ -9,7 +9,8 @@ from PIL import Image
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, Instance, geometry_of, register_geometry
 from coord_detect.answers.objects import ImageDetections
-from coord_detect.grammar.markers import CoordGrammar
+from coord_detect.grammar.coord_grammar import CoordGrammar
+from coord_detect.grammar.served import AnswerForm
 from coord_eval.labelling.formats import EXPORTS
 from coord_eval.labelling.objects import DetectedObject
 from coord_trainer.config.data_sources import AugmentConfig
@@ -72,7 +73,7 @@ def test_mirrored_image_has_the_mirrored_shape(name):
 def test_grammar_closes_a_shape_after_its_numbers_of_coordinates_alone(name):
     kind = geometry_of(name).with_max_vertices(5)
     vocab = CoordVocab(10, CoordGrid(bins=20, scale=20))
-    grammar = CoordGrammar(vocab, (0, 1), 5, [6], prompt_length=0, geometry=kind)
+    grammar = CoordGrammar(AnswerForm(vocab, (0, 1), None, None, kind, words=(6,)), 5, prompt_length=0)
     answer = [0, 6]
     for count in range(1, min(kind.longest, 12) + 1):
         answer.append(10 + count)  # ascending, as the corners of a box have to be

@@ -139,8 +139,10 @@ def test_missing_base_of_an_adapter_is_named_with_the_remedy(adapter, tmp_path):
 def test_rows_that_are_no_coordinates_are_told(capsys, ids, markers, count, told):
     data = {"markers": markers}
     config = tiny_config(data=data, custom={"coord_offset": {"enabled": True, "ids": ids}})
-    found = offset_ids(config, CoordVocab(101), (7, 8), 1200)
+    found = offset_ids(config, CoordVocab(101), (7, 8), 1101)
     assert len(found) == count
+    with pytest.raises(InputError, match="1100 is outside the embedding, which has 1100 rows"):
+        offset_ids(config, CoordVocab(101), (7, 8), 1100)
     said = capsys.readouterr()
     if told is None:
         assert "coord_offset" not in said.out + said.err

@@ -6,10 +6,11 @@ a table (`settings_table`), and the record itself checks its values.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 from coord_codec.files import InputError
@@ -19,10 +20,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Setting:
-    """What the field of a record states of a setting besides type and default.
+    """What the field of a record states of a setting besides its type.
 
     Attributes:
         text: what it means, the help of its option
+        default: its value where none is given; `...` where one has to be
         flag: the option, or several names of it with spaces between; by default the name of the field
         metavar: what stands for its value in a help text
         least: least number
@@ -34,6 +36,7 @@ class Setting:
     """
 
     text: str
+    default: Any = ...
     flag: str = ""
     metavar: str | None = None
     least: float | None = None
@@ -43,6 +46,10 @@ class Setting:
     read: Callable[[str], Any] | None = None
     acts_on: str = ""
 
+    def field(self) -> Any:
+        """Return it as the field of a record."""
+        return field(default=MISSING if self.default is ... else self.default, metadata={"setting": self})
+
     def expected_name(self, value: object) -> str:
         """Return what is expected in place of a name that is no choice; empty for one that is, or for other values."""
         if not self.choices or not isinstance(value, str):
@@ -51,18 +58,23 @@ class Setting:
         return "" if value in known else f"expected one of {', '.join(known)}, found {value!r}"
 
 
-STRICT = Setting("Stop at any bad record of the annotations; otherwise bad records are left out and listed.")
+STRICT = Setting("Stop at any bad record of the annotations; otherwise bad records are left out and listed.", False)
 """Whether annotations have to be without a fault, in every record that has it."""
 
 
-def setting(default: Any = MISSING, text: str = "", **stated: Any) -> Any:
+def setting(default: Any = ..., text: str = "", **stated: Any) -> Any:
     """Return a field of a record of settings; `stated` are further attributes of `Setting`."""
-    return field(default=default, metadata={"setting": Setting(text, **stated)})
+    return Setting(text, default, **stated).field()
 
 
-def stated_settings(record: Any) -> dict[str, tuple[Any, Setting]]:
-    """Return each dataclass field of a record, or of its class, that states a setting."""
-    return {one.name: (one, one.metadata["setting"]) for one in fields(record) if "setting" in one.metadata}
+def stated_settings(record: Any) -> dict[str, Setting]:
+    """Return what the fields of a record, or of its class, state of settings, by name."""
+    return _of_class(record if isinstance(record, type) else type(record))
+
+
+@cache
+def _of_class(record: Any) -> dict[str, Setting]:
+    return {one.name: one.metadata["setting"] for one in fields(record) if "setting" in one.metadata}
 
 
 class SettingsRecord:
@@ -78,27 +90,26 @@ class SettingsRecord:
         >>> Drawing(order="name")
         Traceback (most recent call last):
         coord_codec.files.InputError: order: expected one of size, given, found 'name'
+        >>> Drawing(most=0)
+        Traceback (most recent call last):
+        coord_codec.files.InputError: most: expected a number of at least 1, found 0
     """
 
     def __post_init__(self) -> None:
-        for name, (_, stated) in stated_settings(self).items():
+        for name, stated in stated_settings(self).items():
             value = getattr(self, name)
             if not callable(stated.choices) and (problem := stated.expected_name(value)):
                 raise InputError(f"{name}: {problem}")
-            low, high = (float("-inf") if stated.least is None else stated.least, stated.most)
-            if isinstance(value, (int, float)) and not (low <= value and (high is None or value <= high)):
-                until = "" if high is None else f" and at most {high:g}"
-                raise InputError(f"{name}: expected a number of at least {low:g}{until}, found {value!r}")
+            limits = {"least": (operator.ge, stated.least), "most": (operator.le, stated.most)}
+            stated_limits = [(word, within, n) for word, (within, n) in limits.items() if n is not None]
+            if isinstance(value, (int, float)) and not all(within(value, n) for _, within, n in stated_limits):
+                bounds = " and ".join(f"at {word} {n:g}" for word, _, n in stated_limits)
+                raise InputError(f"{name}: expected a number of {bounds}, found {value!r}")
 
     def changed(self, acts_on: str | None = None) -> list[str]:
         """Return the names of fields that differ from their defaults; with `acts_on` those that act on this alone."""
-        found = stated_settings(self).items()
-        return [
-            name
-            for name, (one, stated) in found
-            if acts_on in (None, stated.acts_on) and getattr(self, name) is not one.default
-            and getattr(self, name) != one.default
-        ]  # fmt: skip
+        chosen = [(n, one.default) for n, one in stated_settings(self).items() if acts_on in (None, one.acts_on)]
+        return [name for name, default in chosen if getattr(self, name) != default]
 
     def check_acts_in(self, call: str) -> None:
         """Check that no changed field acts in another call alone.
@@ -106,9 +117,10 @@ class SettingsRecord:
         Raises:
             InputError: naming the field and the call in which it acts
         """
-        for name, (_, stated) in stated_settings(self).items():
-            if stated.acts_on.endswith("()") and stated.acts_on != f"{call}()" and name in self.changed(stated.acts_on):
-                raise InputError(f"{name}: it acts in {stated.acts_on}, and has no effect in {call}(); leave it out")
+        for name, stated in stated_settings(self).items():
+            acts_on = stated.acts_on
+            if acts_on.endswith("()") and acts_on != f"{call}()" and getattr(self, name) != stated.default:
+                raise InputError(f"{name}: it acts in {acts_on}, and has no effect in {call}(); leave it out")
 
 
 def takes_fields_of(**records: Any) -> Callable[[Function], Function]:
@@ -166,11 +178,10 @@ def settings_table(records: Mapping[str, Any], options: Collection[str] = ()) ->
     """
     lines = ["| argument | in Python | option | default | what it means | acts on |", "|---|---|---|---|---|---|"]
     for argument, record in records.items():
-        for name, (one, stated) in stated_settings(record).items():
-            flag = flag_of(name, stated)
-            default = "" if one.default in (MISSING, None, ()) else f"`{one.default}`"
-            if isinstance(one.default, tuple):
-                default = ", ".join(f"`{value:g}`" for value in one.default)
+        for name, stated in stated_settings(record).items():
+            flag, value = flag_of(name, stated), stated.default
+            values = value if isinstance(value, tuple) else () if value in (..., None) else (value,)
+            default = ", ".join(f"`{one:g}`" if isinstance(one, float) else f"`{one}`" for one in values)
             shown = f"`{flag}`" if flag in options else ""
             cells = [argument, f"`{name}`", shown, default, stated.text, stated.acts_on]
             lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")

@@ -11,6 +11,8 @@ from planted import JSONL, DataSource, edit_records, examine, shapes, told
 import coord_data
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_data import load_annotated
+from coord_data.inspection.records import deep_images
+from coord_data.looking.image_file import ImageFolder
 
 
 def _double(records):
@@ -210,6 +212,14 @@ def test_deep_images_that_nearly_become_uniform_are_named_with_their_range(tmp_p
         told_of = found["deep_images"]
         assert (told_of.severity, told_of.count) == ("error", 6) and f"{high}" in told_of.evidence + told_of.fix
         assert "12 bits" in told_of.evidence
+
+
+@pytest.mark.parametrize(("high", "is_told"), [(31 * 257, True), (32 * 257, False)])
+def test_image_that_spans_32_grey_levels_is_no_longer_nearly_uniform(tmp_path, high, is_told):
+    pixels = np.zeros((40, 50), np.uint16)
+    pixels[:, 25:] = high
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    assert bool(deep_images(ImageFolder(tmp_path).look_at_all(["a.png"]))) == is_told
 
 
 def test_boxes_are_not_judged_by_deep_images_that_nearly_become_uniform(tmp_path):

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from changes import change_alone
 from PIL import Image
 
 from coord_codec import InputError, RunError
@@ -89,14 +90,7 @@ def test_every_fact_of_an_image_alone_makes_its_part_stale(names, tmp_path, monk
         stop_after(4, patch, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             look(names, tmp_path, workers=1, parts=kept)
-    before = changed.stat()
-    if fact == "gone":
-        changed.unlink()
-    elif fact == "size":
-        changed.write_bytes(changed.read_bytes() + b" ")
-        os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
-    else:
-        os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    change_alone(changed, fact)
     with monkeypatch.context() as patch:
         then = stop_after(-1, patch, None)
         look(names, tmp_path, workers=1, parts=kept)

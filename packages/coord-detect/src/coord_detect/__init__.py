@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from coord_detect.detection.results import Results
     from coord_detect.families.family import Family
     from coord_detect.families.registry import FAMILIES, register_family
-    from coord_detect.grammar.markers import CoordGrammar
+    from coord_detect.grammar.coord_grammar import CoordGrammar
     from coord_detect.settings.decoding import Decoding
     from coord_detect.settings.record import Settings
     from coord_detect.speed.forced import ForcedTokens
@@ -47,7 +47,7 @@ _MODULES = {
     "detection.results": ("Results",),
     "families.family": ("Family",),
     "families.registry": ("FAMILIES", "register_family"),
-    "grammar.markers": ("CoordGrammar",),
+    "grammar.coord_grammar": ("CoordGrammar",),
     "settings.decoding": ("Decoding",),
     "settings.record": ("Settings",),
     "speed.forced": ("ForcedTokens",),

@@ -8,7 +8,8 @@ import torch
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry
 from coord_detect.grammar.boxes import BoxRules
-from coord_detect.grammar.markers import CoordGrammar
+from coord_detect.grammar.coord_grammar import CoordGrammar
+from coord_detect.grammar.served import AnswerForm
 from coord_detect.model.token_statistics import StepRecorder
 
 GRID = CoordGrid(bins=3, scale=3)
@@ -20,11 +21,11 @@ LANGUAGE = {2: rf"(Sw+{BOX}E)*e", 4: rf"(Sw+RB{BOX}E)*e"}
 VOCAB = CoordVocab(1, GRID)
 
 
-def grammar(markers, limit=None, prompt=0, most=None, **more):
-    letters = LETTERS[markers]
-    ids = [letters.index(c) for c in ("SE" if markers == 2 else "SRBE")]
-    end = letters.index("e")
-    return CoordGrammar(VOCAB, ids, end, [0], prompt_length=prompt, max_new_tokens=limit, max_objects=most, **more)
+def grammar(markers, limit=None, prompt=0, most=None, words="w", **more):
+    letters = LETTERS[markers] + "v"
+    ids, words = ([letters.index(c) for c in chosen] for chosen in ("SE" if markers == 2 else "SRBE", words))
+    form = AnswerForm(VOCAB, tuple(ids), None, most, words=tuple(words), **more)
+    return CoordGrammar(form, letters.index("e"), prompt_length=prompt, max_new_tokens=limit)
 
 
 def allowed(rules, letters, beginning):
@@ -75,7 +76,7 @@ def test_grammar_of_other_shapes_allows_their_numbers_of_coordinates_and_none_tw
     """Against an enumeration of all answers of up to two shapes of a name; some of their beginnings."""
     shapes = ["".join(digits) for n in lengths for digits in itertools.product("012", repeat=n)]
     objects = [f"Sw{'RB' * (markers == 4)}{shape}E" for shape in shapes]
-    rules = grammar(markers, most=2, geometry=geometry, descriptions=[[0]])
+    rules = grammar(markers, most=2, geometry=geometry, spelled=((0,),))
     expected = continuations(objects, 99, 2)
     for beginning in fuzz.draw.sample(sorted(expected), len(fuzz.times(len(expected)))):
         assert allowed(rules, LETTERS[markers], beginning) == expected[beginning], beginning
@@ -84,7 +85,7 @@ def test_grammar_of_other_shapes_allows_their_numbers_of_coordinates_and_none_tw
 @pytest.mark.parametrize("least", [1, 2])
 def test_grammar_ends_no_answer_before_the_fewest_objects(least):
     objects = [f"Sw{box}E" for box in BOXES]
-    rules = grammar(2, most=2, min_objects=least, descriptions=[[0]])
+    rules = grammar(2, most=2, min_objects=least, spelled=((0,),))
     for beginning, expected in continuations(objects, 99, 2, least).items():
         assert allowed(rules, LETTERS[2], beginning) == expected, beginning
     short = grammar(2, limit=9, min_objects=2)  # one object fits, a second does not
@@ -108,11 +109,8 @@ NAMES = ("w", "wv", "vvw")
 
 def named(markers, limit=None):
     letters = LETTERS[markers] + "v"
-    ids = [letters.index(c) for c in ("SE" if markers == 2 else "SRBE")]
-    names = [[letters.index(c) for c in name] for name in NAMES]
-    words = [0, letters.index("v")]
-    end = letters.index("e")
-    return letters, CoordGrammar(VOCAB, ids, end, words, prompt_length=0, max_new_tokens=limit, descriptions=names)
+    names = tuple(tuple(letters.index(c) for c in name) for name in NAMES)
+    return letters, grammar(markers, limit, words="wv", spelled=names)
 
 
 @pytest.mark.parametrize(("markers", "limit"), [(2, 16), (2, 9), (2, 7), (4, 11), (4, 10)])
@@ -134,10 +132,10 @@ def test_grammar_ends_a_known_name_where_it_is_complete(beginnings, may_follow):
         assert allowed(rules, letters, beginning) == set(may_follow)
 
 
-@pytest.mark.parametrize("names", [[], [[0], []]])
+@pytest.mark.parametrize("names", [(), ((0,), ())])
 def test_grammar_refuses_to_know_no_name_at_all(names):
-    with pytest.raises(ValueError, match="descriptions"):
-        CoordGrammar(VOCAB, [3, 4], 5, [0], prompt_length=0, descriptions=names)
+    with pytest.raises(ValueError, match="names"):
+        grammar(2, spelled=names)
 
 
 @pytest.mark.parametrize("markers", [2, 4])

@@ -6,7 +6,7 @@ Nothing here needs NumPy, so that the help of a command appears at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -37,8 +37,10 @@ SCORE_SOURCES = {
     "results": "the score that the results list states for each box",
 }
 """Score sources by name. `exp(mean log p)` is the geometric mean of the token probabilities."""
-SCORE_SOURCE = Setting("Score by which boxes are sorted.", choices=("auto", *list(SCORE_SOURCES)[:-1]))
-BACKEND = Setting("What computes the COCO metrics; the values are the same.", choices=("coord_eval", "pycocotools"))
+SCORE_SOURCE = Setting("Score by which boxes are sorted.", "auto", choices=("auto", *list(SCORE_SOURCES)[:-1]))
+BACKEND = Setting(
+    "What computes the COCO metrics; the values are the same.", "coord_eval", choices=("coord_eval", "pycocotools")
+)
 IOU_THRESHOLDS = (*(0.5 + step * ((0.95 - 0.5) / 9) for step in range(9)), 0.95)
 """COCO's thresholds: .50, .55, ..., .95, to the last bit those of NumPy's `linspace`."""
 MAX_DETECTIONS = (1, 10, 100)
@@ -127,6 +129,7 @@ def fusion_rule(word: str) -> str:
 
 METHOD = Setting(
     "Fuse near-duplicates of one label within each answer, before it is scored; a note counts them.",
+    None,
     metavar="nms|wbf[:IOU]",
     word=str,
     read=fusion_rule,
@@ -194,7 +197,7 @@ class AnswerSettings(SettingsRecord):
         "Answers name no images: they stand in the order of the ground truth's file, as many as its images.",
         acts_on="score()",
     )
-    fuse: str | None = field(default=None, metadata={"setting": METHOD})
+    fuse: str | None = METHOD.field()
     calibration: Any = setting(
         None,
         "Map scores to probabilities, as `coord-eval calibrate` fitted them, after near-duplicates are fused.",

@@ -40,9 +40,10 @@ def answers(coco_set, write):
     ]
 
 
-def diagnosis(coco_set, predictions, diagnose=True, **options):
+def diagnosis(coco_set, predictions, diagnose=True, **reading):
     """What scoring says of other ways to read the numbers."""
-    notes = score(coco_set, predictions, report=ReportSettings(diagnose=diagnose), **options).notes
+    told = {"answers": AnswerSettings(**reading), "report": ReportSettings(diagnose=diagnose)}
+    notes = score(coco_set, predictions, **told).notes
     return [note for note in notes if note.startswith("diagnosis: ")]
 
 

@@ -11,6 +11,8 @@ from coord_eval import AnswerSettings, InputError, score, score_expression_files
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import smart_resize
 
+INFERRED = AnswerSettings(scale="infer")
+
 TRUTH = [
     Instance(
         image="a.png", width=100, height=100, image_id=1, objects=[Object(desc="cat", bbox=(0.1004, 0.2, 0.5, 0.6))]
@@ -131,7 +133,7 @@ def test_infer_scale_finds_the_scale_that_was_used(coco_set, answers, scale):
     named = score(coco_set, records, answers=AnswerSettings(scale=scale))
     assert named.mean_iou > 0.95
     assert not any("assumed" in note or "inferred" in note for note in named.notes)
-    inferred = score(coco_set, records, answers=AnswerSettings(scale="infer"))
+    inferred = score(coco_set, records, answers=INFERRED)
     assert inferred.mean_iou == named.mean_iou
     assert any(f"scale {scale}" in note and "inferred from" in note for note in inferred.notes)
     assert sum("mean best IoU" in note for note in inferred.notes) == 4
@@ -148,7 +150,7 @@ def test_infer_scale_finds_fractions(coco_set, answers):
     for record in records:
         objects = json.loads(record["text"])
         record["text"] = json.dumps([o | {"bbox_2d": [v / 1000 for v in o["bbox_2d"]]} for o in objects])
-    inferred = score(coco_set, records, answers=AnswerSettings(scale="infer"))
+    inferred = score(coco_set, records, answers=INFERRED)
     assert inferred.mean_iou > 0.95 and any("scale 1.0 inferred" in note for note in inferred.notes)
 
 
@@ -158,17 +160,11 @@ def test_infer_scale_prefers_what_finds_objects_to_what_stays_inside(coco_set, a
     for record in records[::4]:
         objects = json.loads(record["text"])
         record["text"] = json.dumps([*objects, {"bbox_2d": [10, 10, 5000, 5000], "label": "cat"}])
-    assert any(
-        "scale pixels inferred" in note
-        for note in score(coco_set, records, answers=AnswerSettings(scale="infer")).notes
-    )
+    assert any("scale pixels inferred" in note for note in score(coco_set, records, answers=INFERRED).notes)
 
 
 def test_infer_scale_tells_999_from_1000(coco_set, answers):
-    assert any(
-        "scale 999.0 inferred" in note
-        for note in score(coco_set, answers(999), answers=AnswerSettings(scale="infer")).notes
-    )
+    assert any("scale 999.0 inferred" in note for note in score(coco_set, answers(999), answers=INFERRED).notes)
 
 
 def test_infer_scale_notes_another_scale_that_fits_as_well(coco_set, answers):
@@ -177,13 +173,13 @@ def test_infer_scale_notes_another_scale_that_fits_as_well(coco_set, answers):
         image.update(width=1000, height=1000)
     for a in coco_set["annotations"]:
         a["bbox"] = [min(v, 450) for v in a["bbox"]]
-    notes = score(coco_set, answers(1000), answers=AnswerSettings(scale="infer")).notes
+    notes = score(coco_set, answers(1000), answers=INFERRED).notes
     assert any("scale 1000.0 inferred" in note and "another one fits as well" in note for note in notes)
 
 
 def test_infer_scale_refuses_numbers_that_fit_no_image(coco_set, answers):
     with pytest.raises(InputError, match=r"none fits .*; name the scale; `coord-eval score --diagnose` tries orders"):
-        score(coco_set, answers(100_000), answers=AnswerSettings(scale="infer"))
+        score(coco_set, answers(100_000), answers=INFERRED)
 
 
 def rewritten(coco_set, records, change):
@@ -231,7 +227,7 @@ def weak(seed):
 def test_infer_scale_refuses_numbers_that_another_reading_fits(coco_set, answers, change, told):
     records = rewritten(coco_set, answers(1000), change)
     with pytest.raises(InputError, match=f"none fits .*{told}"):
-        score(coco_set, records, answers=AnswerSettings(scale="infer"))
+        score(coco_set, records, answers=INFERRED)
 
 
 @pytest.mark.drawn(1)
@@ -248,7 +244,7 @@ def test_infer_scale_refuses_inexact_boxes_of_a_resized_input(coco_set, answers,
     records = rewritten(coco_set, answers(1000), change)
     assert score(coco_set, records, answers=AnswerSettings(scale="pixels")).mean_iou > 0.5
     with pytest.raises(InputError, match=r"this looks like .*an input resized"):
-        score(coco_set, records, answers=AnswerSettings(scale="infer"))
+        score(coco_set, records, answers=INFERRED)
 
 
 @pytest.mark.drawn(1)
@@ -261,16 +257,13 @@ def test_infer_scale_keeps_inexact_pixels(coco_set, answers, seed):
         return [round(max(0, v + draw.gauss(0, 0.06) * side)) for v, side in zip(box, sides, strict=True)]
 
     records = rewritten(coco_set, answers("pixels"), change)
-    assert any(
-        "scale pixels inferred" in note
-        for note in score(coco_set, records, answers=AnswerSettings(scale="infer")).notes
-    )
+    assert any("scale pixels inferred" in note for note in score(coco_set, records, answers=INFERRED).notes)
 
 
 @pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
 def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names):
     records = rewritten(coco_set, answers(scale), weak(0))
-    evaluation = score(coco_set, records, answers=AnswerSettings(scale="infer"))
+    evaluation = score(coco_set, records, answers=INFERRED)
     found = [note for note in evaluation.notes if "inferred from" in note]
     assert found[0].startswith(tuple(f"scale {name} inferred" for name in names))
     assert 0.2 < evaluation.mean_iou_class_agnostic < 0.4
@@ -283,11 +276,11 @@ def test_infer_scale_refuses_weak_answers_that_two_scales_fit(coco_set, answers)
         image.update(width=920, height=920)
     records = rewritten(coco_set, answers("pixels"), weak(0))
     with pytest.raises(InputError, match="none fits"):
-        score(coco_set, records, answers=AnswerSettings(scale="infer"))
+        score(coco_set, records, answers=INFERRED)
 
 
 def test_infer_scale_without_plain_numbers(coco_set):
-    evaluation = score(coco_set, [{"image_id": 0, "text": ""}], answers=AnswerSettings(scale="infer"))
+    evaluation = score(coco_set, [{"image_id": 0, "text": ""}], answers=INFERRED)
     assert "no plain numbers in the answers: nothing to scale" in evaluation.notes
 
 

@@ -9,6 +9,8 @@ import pytest
 from coord_eval import AnswerSettings, ReportSettings, parse_answer, score, score_expressions
 from coord_eval.boxes.pixels import boxes_in_pixels
 
+UNDIAGNOSED = ReportSettings(diagnose=False)
+
 SIZES = ((500, 375), (640, 480), (1000, 1000), (333, 777), (1024, 768))
 SHARES = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 FORMS = ("pixels", "thousandths", "tokens", "fractions", "xywh")
@@ -60,13 +62,9 @@ def drawn_set(draw, form, true_sides=None):
 def check(draw, form, true_sides=None):
     truth, texts, results, scale = drawn_set(draw, form, true_sides)
     found = score(
-        truth,
-        texts,
-        answers=AnswerSettings(scale=scale),
-        score_source="constant",
-        report=ReportSettings(diagnose=False),
+        truth, texts, answers=AnswerSettings(scale=scale), score_source="constant", report=UNDIAGNOSED
     ).to_dict()
-    expected = score(truth, results, report=ReportSettings(diagnose=False)).to_dict()
+    expected = score(truth, results, report=UNDIAGNOSED).to_dict()
     del found["analysis"]["reliability"], expected["analysis"]["reliability"]  # a constant is no probability
     for name in ("coco", "per_class", "pr_curves", "detection", "mean_iou", "analysis", "coco_class_agnostic"):
         assert found[name] == expected[name], (form, name)
@@ -76,7 +74,7 @@ def check(draw, form, true_sides=None):
         backend="pycocotools",
         answers=AnswerSettings(scale=scale),
         score_source="constant",
-        report=ReportSettings(diagnose=False),
+        report=UNDIAGNOSED,
     )
     assert found["coco"] == reference.coco
 

@@ -9,6 +9,8 @@ from coco_builder import coco
 from coord_codec import Instance, encode_target
 from coord_eval import AnswerSettings, InputError, score
 
+THOUSANDTHS = AnswerSettings(scale=1000)
+
 TRUTH = [
     Instance(
         image="1.jpg",
@@ -129,15 +131,13 @@ def test_expected_iou_of_tokens_with_y_first():
 
 def test_stated_confidences_are_the_scores():
     text = '[{"bbox_2d": [1, 2, 30, 40], "label": "cat", "score": 0.25}, {"box": [1, 2, 3, 4], "confidence": "90%"}]'
-    evaluation = score(TRUTH, [{"image_id": 1, "text": text}], answers=AnswerSettings(scale=1000))
+    evaluation = score(TRUTH, [{"image_id": 1, "text": text}], answers=THOUSANDTHS)
     assert (evaluation.score_source, evaluation.detections.scores_D.tolist()) == ("stated", [0.25, 0.9])
-    half = score(TRUTH, [{"image_id": 1, "text": text.replace('"90%"', '"high"')}], answers=AnswerSettings(scale=1000))
+    half = score(TRUTH, [{"image_id": 1, "text": text.replace('"90%"', '"high"')}], answers=THOUSANDTHS)
     assert (half.score_source, half.detections.scores_D.tolist()) == ("stated", [0.25, 0.25])
     assert any(note.startswith("1 of 2 boxes state no confidence") for note in half.notes)
     few = score(
-        TRUTH,
-        [{"image_id": 1, "text": text.replace('"90%"', "null").replace("0.25", "null")}],
-        answers=AnswerSettings(scale=1000),
+        TRUTH, [{"image_id": 1, "text": text.replace('"90%"', "null").replace("0.25", "null")}], answers=THOUSANDTHS
     )
     assert few.score_source == "constant"
 
@@ -148,9 +148,7 @@ def test_stated_confidences_rank_boxes_of_a_cut_answer_by_its_mean_and_an_answer
         stated = [box if s is None else {**box, "score": s} for box, s in zip(boxes, scores, strict=True)]
         return {"image_id": image, "text": json.dumps(stated)}
 
-    found = score(
-        coco_set, [record(0, 0.8, 0.4, None), record(1, None), record(2, 0.1, 0.2)], answers=AnswerSettings(scale=1000)
-    )
+    found = score(coco_set, [record(0, 0.8, 0.4, None), record(1, None), record(2, 0.1, 0.2)], answers=THOUSANDTHS)
     assert found.score_source == "stated"
     assert found.detections.scores_D.tolist() == pytest.approx([0.8, 0.4, 0.6, 0.0, 0.1, 0.2])
     assert any(note.startswith("2 of 6 boxes state no confidence") for note in found.notes)
@@ -172,7 +170,7 @@ def test_the_unit_of_confidences_belongs_to_the_set(confidences, expected):
     answers = [
         {"image_id": i, "text": json.dumps([{**item, "confidence": value}])} for i, value in enumerate(confidences, 1)
     ]
-    evaluation = score(truth, answers, answers=AnswerSettings(scale=1000))
+    evaluation = score(truth, answers, answers=THOUSANDTHS)
     assert evaluation.score_source == "stated"
     assert evaluation.detections.scores_D.tolist() == pytest.approx(expected)
     assert any("unit" in note for note in evaluation.notes) == (confidences in ((1, 95, 40), (1, 5, 4)))

@@ -8,6 +8,8 @@ from coord_codec import InputError
 from coord_eval import AnswerSettings, score
 from coord_eval.intake.answers import load_predictions
 
+THOUSANDTHS = AnswerSettings(scale=1000)
+
 TRUTH = {
     "images": [{"id": 1, "file_name": "a.jpg", "width": 640, "height": 480}],
     "categories": [{"id": 1, "name": "cat"}],
@@ -46,7 +48,7 @@ RECORDS = {
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_record_of_a_server_is_read(name):
-    evaluation = score(TRUTH, [RECORDS[name]], answers=AnswerSettings(scale=1000))
+    evaluation = score(TRUTH, [RECORDS[name]], answers=THOUSANDTHS)
     assert (evaluation.coco["AP"], evaluation.format["parsed"]) == (pytest.approx(1.0), 1)
 
 
@@ -92,32 +94,23 @@ THOUGHT = {"content": None, "reasoning_content": ANSWER}
 )
 def test_empty_answers_are_told_with_the_fields_that_the_model_filled(record, key):
     record = {"image": "a.jpg", **record}
-    assert any(
-        "empty text" in note and key in note
-        for note in score(TRUTH, [record], answers=AnswerSettings(scale=1000)).notes
-    )
+    assert any("empty text" in note and key in note for note in score(TRUTH, [record], answers=THOUSANDTHS).notes)
     both = {**TRUTH, "images": [*TRUTH["images"], {"id": 2, "file_name": "b.jpg", "width": 640, "height": 480}]}
-    notes = score(both, [record, {"image": "b.jpg", "text": "[]"}], answers=AnswerSettings(scale=1000)).notes
+    notes = score(both, [record, {"image": "b.jpg", "text": "[]"}], answers=THOUSANDTHS).notes
     assert any("empty text" in note for note in notes) == (key != "wrote nothing")
 
 
 def test_objects_of_other_images_are_counted():
     objects = [{"image": n, "bbox_2d": [100 * n, 100 * n, 500, 500], "label": "cat"} for n in (1, 2)]
-    evaluation = score(TRUTH, [{"image_id": 1, "text": json.dumps(objects)}], answers=AnswerSettings(scale=1000))
+    evaluation = score(TRUTH, [{"image_id": 1, "text": json.dumps(objects)}], answers=THOUSANDTHS)
     assert evaluation.format["dropped"] == {"other_image": 1}
     assert any("another image" in note for note in evaluation.notes)
-    alone = score(
-        TRUTH,
-        [{"image_id": 1, "text": json.dumps([{**objects[0], "image": "front"}])}],
-        answers=AnswerSettings(scale=1000),
-    )
+    alone = score(TRUTH, [{"image_id": 1, "text": json.dumps([{**objects[0], "image": "front"}])}], answers=THOUSANDTHS)
     assert any("is not used" in note for note in alone.notes) and alone.counts["detections"] == 1
 
 
 def test_boxes_of_four_zeros_are_counted():
     evaluation = score(
-        TRUTH,
-        [{"image_id": 1, "text": '[{"bbox_2d": [0, 0, 0, 0], "label": "cat"}]'}],
-        answers=AnswerSettings(scale=1000),
+        TRUTH, [{"image_id": 1, "text": '[{"bbox_2d": [0, 0, 0, 0], "label": "cat"}]'}], answers=THOUSANDTHS
     )
     assert evaluation.format["empty"] == 1 and any("four zeros" in note for note in evaluation.notes)

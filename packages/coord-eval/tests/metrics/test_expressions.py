@@ -10,6 +10,8 @@ from coord_codec import Instance, Object
 from coord_eval import AnswerSettings, InputError, parse_answer, score_expression_files, score_expressions
 from coord_eval.cli.main import main
 
+THOUSANDTHS = AnswerSettings(scale=1000)
+
 
 def answers_and_images(phrases=40):
     generator = np.random.default_rng(5)
@@ -178,10 +180,10 @@ def test_expression_answers_in_another_order_are_joined_by_the_phrase_that_they_
         {"image": "a.jpg", "text": json.dumps([{"bbox_2d": [round(1000 * v) for v in box], "label": name}])}
         for name, box in phrases.items()
     ]
-    moved = score_expression_files(lines, records[::-1], answers=AnswerSettings(scale=1000))
+    moved = score_expression_files(lines, records[::-1], answers=THOUSANDTHS)
     assert moved.accuracy == {"0.5": 1.0}
     assert moved.notes[0].startswith("2 answers stood in another order")
-    given = score_expression_files(lines, records, answers=AnswerSettings(scale=1000))
+    given = score_expression_files(lines, records, answers=THOUSANDTHS)
     assert (given.accuracy, given.notes) == ({"0.5": 1.0}, ())
 
 
@@ -246,9 +248,7 @@ def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor, cou
 def test_what_is_dropped_of_answers_is_told_by_reason():
     phrases = [Instance(image="a.jpg", objects=[Object(desc="it", bbox=LEFT)])] * 2
     texts = ['[{"bbox_2d": [100, 100, 300, 300], "deleted": true}]', '[{"bbox_2d": [1, 2, 3]}]']
-    found = score_expression_files(
-        phrases, [{"image": "a.jpg", "text": text} for text in texts], answers=AnswerSettings(scale=1000)
-    )
+    found = score_expression_files(phrases, [{"image": "a.jpg", "text": text} for text in texts], answers=THOUSANDTHS)
     assert any("2 pieces" in note and "1 deleted" in note and "1 wrong_arity" in note for note in found.notes)
 
 
@@ -275,7 +275,7 @@ def test_which_of_several_boxes_counts():
 )
 def test_labels_of_answers_to_expressions_do_not_count(text):
     phrase = Instance(image="a.jpg", objects=[Object(desc="cup", bbox=(0.1, 0.1, 0.3, 0.3))])
-    scores = score_expression_files([phrase], [{"image": "a.jpg", "text": text}], answers=AnswerSettings(scale=1000))
+    scores = score_expression_files([phrase], [{"image": "a.jpg", "text": text}], answers=THOUSANDTHS)
     assert (scores.accuracy["0.5"], scores.without_box) == (1, 0)
 
 

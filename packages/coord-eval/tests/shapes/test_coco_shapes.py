@@ -11,6 +11,8 @@ from pycocotools import mask as masks
 
 from coord_eval import AnswerSettings, InputError, load_ground_truth, score, to_coco_results
 
+POLYGONS = AnswerSettings(geometry="polygon")
+
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' decode
 KINDS = {"polygon": "segm", "keypoints": "keypoints"}
 
@@ -97,9 +99,7 @@ def test_outlines_and_boxes_beside_them_are_those_of_pycocotools():
     boxed = [{**row, "bbox": masks.toBbox(row["segmentation"]).tolist()} for row in results]
     outlined = [{**row, "segmentation": [outline(*row["bbox"])]} for row in boxed]
     for rows in (boxed, outlined):
-        assert figures(score(truth, rows, answers=AnswerSettings(geometry="polygon"))) == reference(
-            truth, rows, "polygon"
-        )
+        assert figures(score(truth, rows, answers=POLYGONS)) == reference(truth, rows, "polygon")
 
 
 def test_outlines_alone_are_the_masks_that_they_draw():
@@ -108,9 +108,7 @@ def test_outlines_alone_are_the_masks_that_they_draw():
     boxes = [masks.toBbox(row["segmentation"]).tolist() for row in results]
     alone = [{**row, "segmentation": [outline(*box)]} for row, box in zip(results, boxes, strict=True)]
     encoded = [{**row, "segmentation": rle(row["segmentation"], sizes[row["image_id"]])} for row in alone]
-    assert figures(score(truth, alone, answers=AnswerSettings(geometry="polygon"))) == reference(
-        truth, encoded, "polygon"
-    )
+    assert figures(score(truth, alone, answers=POLYGONS)) == reference(truth, encoded, "polygon")
     told = score(truth, alone).notes
     assert any("state a segmentation field: boxes alone are scored; geometry polygon" in note for note in told)
 
@@ -121,7 +119,7 @@ def test_perfect_shapes_of_instances_and_a_report(tmp_path):
     record["objects"] = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "geometry": square}]
     (tmp_path / "truth.jsonl").write_text(json.dumps(record) + "\n")
     result = {"image_id": 1, "category_id": 1, "segmentation": [[10, 8, 50, 8, 50, 40, 10, 40]], "score": 1}
-    evaluation = score(tmp_path / "truth.jsonl", [result], answers=AnswerSettings(geometry="polygon"))
+    evaluation = score(tmp_path / "truth.jsonl", [result], answers=POLYGONS)
     assert (evaluation.shapes["AP"], evaluation.shapes["mean"], evaluation["AP"]) == pytest.approx((1, 1, 1))
     assert "as COCO scores" in evaluation.write_report(tmp_path / "out").read_text()
     assert json.loads(evaluation.to_json())["shapes"]["AP"] == evaluation.shapes["AP"]
@@ -145,9 +143,7 @@ def test_perfect_shapes_of_instances_and_a_report(tmp_path):
 def test_faulty_shapes_are_named(shape, message):
     truth, _ = drawn(0, False)
     with pytest.raises(InputError, match=message):
-        score(
-            truth, [{"image_id": 5, "category_id": 3, "score": 1, **shape}], answers=AnswerSettings(geometry="polygon")
-        )
+        score(truth, [{"image_id": 5, "category_id": 3, "score": 1, **shape}], answers=POLYGONS)
 
 
 def test_shapes_that_cannot_be_compared_are_told():
@@ -164,7 +160,7 @@ def test_shapes_that_cannot_be_compared_are_told():
         score(drawn(0, False)[0], [few], answers=AnswerSettings(geometry="keypoints"))
     size = {"segmentation": {"size": [9, 9], "counts": [0, 81]}}
     with pytest.raises(InputError, match="mask of 9 x 9 pixels"):
-        score(truth, [{**few, **size, "keypoints": None}], answers=AnswerSettings(geometry="polygon"))
+        score(truth, [{**few, **size, "keypoints": None}], answers=POLYGONS)
 
 
 def test_stated_shapes_are_kept_beside_the_objects():

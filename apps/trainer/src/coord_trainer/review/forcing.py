@@ -21,7 +21,6 @@ from torch import nn
 
 from coord_codec import Instance
 from coord_detect.answers.generate import prompt_inputs
-from coord_detect.grammar.markers import DescriptionTrie
 from coord_detect.model.checkpoint import LoadedCheckpoint
 from coord_detect.model.coordinates import coordinate_statistics
 from coord_detect.settings.record import Settings
@@ -210,15 +209,17 @@ class KnownNames:
 
     def __init__(self, names: Mapping[tuple[int, ...], str], closers: Sequence[int]) -> None:
         self._names, self._closers = names, list(closers)
-        self._trie = DescriptionTrie(names)
+        self._further: dict[tuple[int, ...], list[int]] = {}
         self._below: dict[tuple[int, ...], list[str]] = {}
-        for ids, name in names.items():
+        for ids, name in sorted(names.items()):
             for count in range(len(ids) + 1):
+                if count and ids[:count] not in self._below:
+                    self._further.setdefault(ids[: count - 1], []).append(ids[count - 1])
                 self._below.setdefault(ids[:count], []).append(name)
 
     def choices(self, logits_V: torch.Tensor, beginning: tuple[int, ...]) -> torch.Tensor:
         """Return the log-probabilities of the tokens that continue a name, the last one that of its end."""
-        further = torch.tensor(self._trie.following(beginning), dtype=torch.long, device=logits_V.device)
+        further = torch.tensor(self._further.get(beginning, []), dtype=torch.long, device=logits_V.device)
         parts = [logits_V[further]]
         if beginning in self._names:
             parts.append(logits_V[torch.tensor(self._closers, device=logits_V.device)].logsumexp(0)[None])
@@ -235,7 +236,7 @@ class KnownNames:
         before = 0.0
         for count, logs in enumerate(choices):
             beginning = tuple(name[:count])
-            further = self._trie.following(beginning)
+            further = self._further.get(beginning, [])
             own = name[count] if count < len(name) else None
             for token, log_p in zip(further, logs, strict=False):
                 if token != own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from itertools import chain
@@ -51,7 +51,7 @@ class Options:
             raise InputError(f"{flag}: {message}") from None
 
     def _flag(self, name: str) -> str:
-        return flag_of(name, _stated(self.record, name)[2] if is_dataclass(self.record) else Setting(""))
+        return flag_of(name, stated_settings(self.record)[name] if is_dataclass(self.record) else Setting(""))
 
 
 def options_of(record: Any, *names: str, **metavars: str | None) -> Options:
@@ -66,8 +66,9 @@ def options_of(record: Any, *names: str, **metavars: str | None) -> Options:
     return Options(record, tuple(option(name, *_stated(record, name, metavars.get(name))) for name in chosen))
 
 
-def option(name: str, kind: Any, default: Any, stated: Setting) -> Parameter:
-    """Return the parameter of a command for a setting."""
+def option(name: str, kind: Any, stated: Setting) -> Parameter:
+    """Return the parameter of a command for a setting of a type."""
+    default = Parameter.empty if stated.default is ... else stated.default
     text = stated.text.replace("`", "")
     given: dict[str, Any] = {"help": f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."}
     given["show_default"] = not any(default is value for value in (None, False, Parameter.empty)) and default != ""
@@ -141,19 +142,20 @@ def with_options(*further: Sequence[Parameter], **records: Options) -> Callable[
     return decorate
 
 
-def _stated(record: Any, name: str, metavar: str | None = None) -> tuple[Any, Any, Setting]:
-    """Return type and default of a field, and what it states of its setting."""
+def _stated(record: Any, name: str, metavar: str | None = None) -> tuple[Any, Setting]:
+    """Return the type of a field, and what it states of its setting."""
     if not is_dataclass(record):
-        return of_field(record.model_fields[name], metavar)
-    one, stated = stated_settings(record)[name]
-    kind = stated.word or eval(one.type, vars(sys.modules[record.__module__]))
-    return kind, Parameter.empty if one.default is MISSING else one.default, stated
+        field = record.model_fields[name]
+        return field.annotation, of_field(field, metavar=metavar)
+    stated = stated_settings(record)[name]
+    kind = next(one.type for one in fields(record) if one.name == name)
+    return stated.word or eval(str(kind), vars(sys.modules[record.__module__])), stated
 
 
-def of_field(field: Any, metavar: str | None = None) -> tuple[Any, Any, Setting]:
-    """Return type and default of a field of a pydantic model, and what it states of its setting."""
+def of_field(field: Any, **stated: Any) -> Setting:
+    """Return what a field of a pydantic model states of its setting; `stated` are further attributes."""
     least = next((part.ge for part in field.metadata if hasattr(part, "ge")), None)
-    return field.annotation, field.get_default(), Setting(field.description, metavar=metavar, least=least)
+    return Setting(field.description, **{"default": field.get_default(), "least": least} | stated)
 
 
 def _asking(expected: Callable[[Any], str]) -> Callable[[Any], Any]:

@@ -11,9 +11,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from coord_codec import InputError
 from coord_detect.answers.descriptions import description_fields
-from coord_detect.grammar.markers import CoordGrammar
-from coord_detect.grammar.matched import MatchedGrammar
-from coord_detect.grammar.served import AnswerForm
+from coord_detect.grammar.coord_grammar import CoordGrammar
 from coord_detect.model.checkpoint import LoadedCheckpoint
 from coord_detect.model.prompt import prompt_tokens
 from coord_detect.model.token_statistics import StepRecorder, Unforced
@@ -85,18 +83,13 @@ def grammar_of(
     """Return the logits processor of a batch that keeps answers to a grammar; None for the grammar `none`."""
     if grammar == "none":
         return None
-    allowed = names if grammar == "names" else None
-    if data.style == "json":
-        form = AnswerForm.for_tokenizer(
-            tokenizer, data.markers, style="json", names=allowed, max_objects=data.max_objects, geometry=data.shape
-        )
-        return MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
     return CoordGrammar.for_tokenizer(
         tokenizer,
         data.markers,
         prompt_length=prompt_length,
+        style=data.style,
         max_new_tokens=max_new_tokens,
-        descriptions=allowed,
+        descriptions=names if grammar == "names" else None,
         max_objects=data.max_objects,
         geometry=data.shape,
     )

@@ -58,7 +58,7 @@ def of_settings(*names: str) -> list[Parameter]:
             kind = get_args(kind)[0] if get_origin(kind) is tuple else kind
             field = kind.model_fields[part]
             kind = field.annotation
-        stated.append(option(name, kind, None, of_field(field)[2]))
+        stated.append(option(name, kind, of_field(field, default=None)))
     return stated
 
 

@@ -48,7 +48,7 @@ def check_request(request: Request) -> None:
     """Raise `InputError` for a request without images, and for options about a server without one."""
     for acts_on, is_given in (("--endpoint", bool(request.endpoints)), ("--engine ray", request.engine == "ray")):
         for name in () if is_given else request.changed(acts_on):
-            flag = flag_of(name, stated_settings(request)[name][1])
+            flag = flag_of(name, stated_settings(request)[name])
             hint = (
                 "; in this process evaluation.decoding.grammar=markers decodes under one" if name == "grammar" else ""
             )

@@ -1,8 +1,8 @@
-"""Writes the grammar as text that inference servers compile: Lark for llguidance, EBNF for xgrammar.
+"""Writes the grammar of answers as text: Lark for llguidance, in servers and in this process, EBNF for xgrammar.
 
 Coordinates and markers are token ids in it, since a tokenizer can spell the text `<|coord_1|>` with other tokens
-than the one meant. Lark also enforces the order of the corners, through llguidance's parametric rules; EBNF cannot,
-and neither can forbid a second, equal object: parse such answers with the parser, which counts what it drops.
+than the one meant. For servers Lark also enforces the order of the corners, through llguidance's parametric rules; EBNF
+cannot, and neither can forbid a second, equal object: parse such answers with the parser, which counts what it drops.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,14 +30,34 @@ _CORNERS = (None, None, 0, 1)
 class AnswerForm:
     """The form of answers in the ids of a tokenizer.
 
-    JSON has no `marker_ids`; without `names` a description has up to 64 characters.
+    Attributes:
+        vocab: the coordinate tokens
+        marker_ids: two or four, as `MarkerFamily.ids` gives them; None for JSON
+        names: the only descriptions as text; None allows any of up to 64 characters
+        max_objects: the most objects; None for no limit
+        geometry: of the objects
+        min_objects: the fewest objects
+        words: ids that a description is made of, of any length; None if descriptions are text
+        spelled: the only descriptions as such ids; None allows any
     """
 
     vocab: CoordVocab
     marker_ids: tuple[int, ...] | None
     names: tuple[str, ...] | None
-    max_objects: int
+    max_objects: int | None
     geometry: Geometry = GEOMETRIES["box"]
+    min_objects: int = 0
+    words: tuple[int, ...] | None = None
+    spelled: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.marker_ids is not None and len(self.marker_ids) not in (2, 4):
+            raise ValueError(f"marker_ids: expected two or four ids, found {list(self.marker_ids)}")
+        for names in (self.names, self.spelled):
+            if names is not None and not (names and all(names)):
+                raise ValueError("names: expected at least one, none of them empty")
+        if self.max_objects is not None and self.max_objects < 1:
+            raise ValueError(f"max_objects: expected at least 1, found {self.max_objects}")
 
     @classmethod
     def for_tokenizer(
@@ -47,7 +67,7 @@ class AnswerForm:
         *,
         style: str = "markers",
         names: Iterable[str] | None = None,
-        max_objects: int = 60,
+        max_objects: int | None = 60,
         geometry: Geometry = GEOMETRIES["box"],
     ) -> AnswerForm:
         """Return the form of answers in a tokenizer's ids, for a marker family and a style of `encode_target`.
@@ -56,12 +76,17 @@ class AnswerForm:
             ValueError: the tokenizer lacks a coordinate token or a marker, or no name or object is allowed
         """
         allowed = None if names is None else tuple(sorted(set(names)))
-        if allowed == () or (allowed is not None and "" in allowed):
-            raise ValueError("names: expected at least one, none of them empty")
-        if max_objects < 1:
-            raise ValueError(f"max_objects: expected at least 1, found {max_objects}")
         ids = None if style == "json" else marker_family(markers).ids(tokenizer)
         return cls(CoordVocab.from_tokenizer(tokenizer), ids, allowed, max_objects, geometry)
+
+    def in_ids(self, tokenizer: Any) -> AnswerForm:
+        """Return the form with descriptions as ids, as targets spell them; JSON stays as it is, since it is text."""
+        if self.as_json:
+            return self
+        added = {*tokenizer.get_added_vocab().values(), *tokenizer.all_special_ids, *self.vocab.ids}
+        words = tuple(token for token in range(len(tokenizer)) if token not in added)
+        ids = None if self.names is None else tokenizer(list(self.names), add_special_tokens=False)["input_ids"]
+        return replace(self, words=words, spelled=None if ids is None else tuple(map(tuple, ids)))
 
     @property
     def as_json(self) -> bool:
@@ -69,10 +94,13 @@ class AnswerForm:
         return self.marker_ids is None
 
 
-def lark_grammar(form: AnswerForm) -> str:
-    """Return the grammar in llguidance's Lark: names, number of objects and of coordinates, x1 < x2 and y1 < y2."""
+def lark_grammar(form: AnswerForm, in_order: bool = True) -> str:
+    """Return the grammar in llguidance's Lark: names, number of objects and of coordinates, x1 < x2 and y1 < y2.
+
+    Without `in_order` coordinates are in any order, which takes half the time to match.
+    """
     first, last = form.vocab.first_id, len(form.vocab.ids) - 1
-    is_box = form.geometry.above == _CORNERS
+    is_box = in_order and form.geometry.above == _CORNERS
     rules = {
         "start": _repeated(form, "object"),
         "object": _object(form, lambda token: f"<[{token}]>", "x1::0x0" if is_box else _coordinates(form)),
@@ -127,17 +155,43 @@ def _object(form: AnswerForm, token: Any, shape: str) -> str:
 
 
 def _repeated(form: AnswerForm, name: str) -> str:
+    least = form.min_objects
     if not form.as_json:
-        return f"{name}{{0,{form.max_objects}}}"
-    return f'"[" ({name} ({_quoted(", ")} {name}){{0,{form.max_objects - 1}}})? "]"'
+        return f"{name}{{{least},{_most(form)}}}"
+    further = f"({_quoted(', ')} {name}){{{max(least - 1, 0)},{_most(form, 1)}}}"
+    return f'"[" ({name} {further}){"" if least else "?"} "]"'
+
+
+def _most(form: AnswerForm, first: int = 0) -> str:
+    """Return the most objects behind the `first` ones, as a grammar or a pattern says it."""
+    return "" if form.max_objects is None else str(form.max_objects - first)
 
 
 def _names(form: AnswerForm, any_name: str) -> str:
+    if form.spelled is not None:
+        return " | ".join(" ".join(f"<[{token}]>" for token in ids) for ids in sorted(form.spelled))
+    if form.words is not None:
+        return f"<[{','.join(f'{first}-{last}' for first, last in _runs(form.words))}]>+"
     if form.names is None:
-        # Excludes the beginning of special tokens, and in JSON the characters that would have to be escaped.
-        return any_name.format(r"<\n" + (r'"\\' if form.as_json else ""), _NAME_CHARACTERS)
+        return any_name.format(_excluded(form), _NAME_CHARACTERS)
     spelled = [json.dumps(name, ensure_ascii=False)[1:-1] if form.as_json else name for name in form.names]
     return " | ".join(map(_quoted, spelled))
+
+
+def _excluded(form: AnswerForm) -> str:
+    """Return what free descriptions exclude: the beginning of special tokens, in JSON what has to be escaped."""
+    return r'<"\\\x00-\x1f' if form.as_json else r"<\n"
+
+
+def _runs(ids: Iterable[int]) -> list[list[int]]:
+    """Return the first and last of each run of consecutive ids."""
+    runs: list[list[int]] = []
+    for token in sorted(ids):
+        if runs and token == runs[-1][1] + 1:
+            runs[-1][1] = token
+        else:
+            runs.append([token, token])
+    return runs
 
 
 def _quoted(text: str) -> str:
@@ -158,14 +212,14 @@ def answer_pattern(form: AnswerForm, markers: str) -> re.Pattern[str]:
     least, most = form.geometry.least, form.geometry.longest
     if form.as_json:
         spelled = [re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in form.names or ()]
-        name = "|".join(spelled) or rf'[^<\n"\\]{{1,{_NAME_CHARACTERS}}}'
+        name = "|".join(spelled) or f"[^{_excluded(form)}]{{1,{_NAME_CHARACTERS}}}"
         shape = rf"{side}(?:, {side}){{{least - 1},{most - 1}}}"
         item = rf'\{{"desc": "(?:{name})", "{form.geometry.keys[0]}": \[{shape}\]\}}'
-        return re.compile(rf"\[(?:{item}(?:, {item}){{0,{form.max_objects - 1}}})?\]")
+        return re.compile(rf"\[(?:{item}(?:, {item}){{0,{_most(form, 1)}}})?\]")
     start, *middle, end = map(re.escape, marker_family(markers).tokens)
     name = "|".join(map(re.escape, form.names or ())) or rf"[^<\n]{{1,{_NAME_CHARACTERS}}}"
     item = rf"{start}(?:{name}){''.join(middle)}(?:{side}){{{least},{most}}}{end}"
-    return re.compile(rf"(?:{item}){{0,{form.max_objects}}}")
+    return re.compile(rf"(?:{item}){{0,{_most(form)}}}")
 
 
 SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -78,7 +78,7 @@ class Request(AskedThreshold):
     )
     force: bool = setting(False, "Delete the answers in --out and start anew.")
     draw: bool = setting(True, "Draw the images and write index.html.")
-    strict: bool = field(default=False, metadata={"setting": STRICT})
+    strict: bool = STRICT.field()
     engine: Literal["local", "ray"] = setting(
         "local",
         "Where the model is opened: in this process, or by workers of a Ray cluster, which is that of "

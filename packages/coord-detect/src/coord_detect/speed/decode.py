@@ -19,9 +19,10 @@ from typing import Any, Protocol
 
 import torch
 
+from coord_codec import CoordVocab
 from coord_detect.grammar.boxes import moved
 from coord_detect.model.token_statistics import Unforced, read_statistics, token_statistics
-from coord_detect.speed.forced import LONGEST_DRAFT, AnswerPlace, ForcedTokens
+from coord_detect.speed.forced import LONGEST_DRAFT, ForcedTokens
 from coord_detect.speed.passes import Passes
 
 
@@ -34,17 +35,17 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """When answers end: at `end_id`, or as long as they may be."""
+    """When answers end, at `end_id` or as long as they may be, and which of their tokens are coordinates."""
 
     end_id: int
     max_new_tokens: int
+    vocab: CoordVocab
 
 
 @dataclass
 class _Row:
     number: int
     tokens: list[int] = field(default_factory=list)
-    place: AnswerPlace = field(default_factory=AnswerPlace)
     drafted: list[int] = field(default_factory=list)
     done: bool = False
 
@@ -70,7 +71,7 @@ def decode(
 
     `grammar` restricts them; they are scored by that of `unforced`, if given.
     """
-    first = forced.draft(AnswerPlace())
+    first = forced.draft([])
     passes.begin(inputs, first, rules.max_new_tokens + LONGEST_DRAFT)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(forced, rules, grammar, len(rows), unforced)
@@ -142,20 +143,19 @@ class _Verifier:
             allowed_NV = None if without is None else without.allowed(of_taken, raw_NV.shape[1], raw_NV.device)
         scored_NV = _under(allowed_NV, raw_NV)
         self._recorded.append(
-            token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab, self._unforced is not None)
+            token_statistics(raw_NV, scored_NV, token_N, self._rules.vocab, self._unforced is not None)
         )
 
     def _extend(self, row: _Row, token: int) -> None:
         self._owners.append(row.number)
         row.tokens.append(token)
-        row.place = self._forced.step(row.place, token)
         row.done = token == self._rules.end_id or len(row.tokens) >= self._rules.max_new_tokens
 
     def draft(self, rows: Sequence[_Row]) -> None:
         """Set the drafted tokens of the next pass."""
         for row in rows:
             if not row.done:
-                row.drafted = self._forced.draft(row.place)
+                row.drafted = self._forced.draft(row.tokens, row.number)
 
     def read(self) -> list[dict[str, list[Any]]]:
         """Return the statistics of each answer by token, read from the device at once."""

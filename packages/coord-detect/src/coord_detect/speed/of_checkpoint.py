@@ -46,14 +46,13 @@ def decode_fast(
     """Return the answers to a batch of prompts; see `decode`. `names` are the only descriptions, if given."""
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
     assert vocab is not None  # a rule of the configuration
-    plain = speed == "plain"
     if not checkpoint.passes:
         checkpoint.passes.append(Passes(checkpoint.model, tokenizer.pad_token_id, has_fixed_shapes(checkpoint)))
     return decode(
         checkpoint.passes[0],
         inputs,
-        ForcedTokens.none(vocab) if plain else ForcedTokens.for_tokenizer(tokenizer, data, vocab, names),
-        Rules(end_id=tokenizer.eos_token_id, max_new_tokens=max_new_tokens),
+        ForcedTokens() if speed == "plain" else ForcedTokens.for_tokenizer(tokenizer, data, names),
+        Rules(tokenizer.eos_token_id, max_new_tokens, vocab),
         grammar,
         unforced,
     )

@@ -33,7 +33,7 @@ examples:
 
 
 @with_options(
-    (option("method", str, "wbf", replace(METHOD, text="How boxes are fused, and above which IoU.")),),
+    (option("method", str, replace(METHOD, text="How boxes are fused, and above which IoU.", default="wbf")),),
     options.RANKING,
     answers=options_of(AnswerSettings, *options.OF_TEXT),
 )

@@ -66,7 +66,7 @@ Thresholds = Annotated[
 ]
 
 
-RANKING = (option("score_source", str, "auto", SCORE_SOURCE),)
+RANKING = (option("score_source", str, SCORE_SOURCE),)
 """Option for the score by which boxes are sorted."""
 OF_TEXT = ("format", "scale", "boxes")
 """Fields of `AnswerSettings` that every command about answers takes."""
@@ -77,7 +77,7 @@ SCORING: dict[str, Options] = {
     "ceiling": options_of(CeilingSettings),
 }
 """Options of the records that `score` takes, of every command that scores."""
-BACKENDS = (option("backend", str, "coord_eval", BACKEND),)
+BACKENDS = (option("backend", str, BACKEND),)
 
 
 def refuse_input_as_output(out: Path, *inputs: Path) -> None:

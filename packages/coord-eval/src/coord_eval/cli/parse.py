@@ -22,9 +22,9 @@ from coord_eval.settings import AnswerSettings, number_or
 SCALE = option(
     "scale",
     str,
-    None,
     Setting(
         "Divisor of plain numbers: a number or pixels. Without it 1000 is assumed and a note says so.",
+        None,
         metavar="S",
         read=number_or("pixels"),
     ),

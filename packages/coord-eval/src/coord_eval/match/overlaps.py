@@ -15,8 +15,8 @@ from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import BoxColumns
 from coord_eval.boxes.sorting import stable_order
 
-_CHUNK = 1 << 20
-"""Number of pairs whose IoU is computed at a time: 60 MB of boxes."""
+_CHUNK = 1 << 15
+"""Number of pairs whose IoU is computed at a time: their columns stay in a processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
