@@ -276,7 +276,25 @@ def test_diagnose_states_no_way_as_fact_that_hardly_fits():
         coco_set, lambda b, s: [draw.uniform(0, 300) for _ in range(2)] + [draw.uniform(700, 999) for _ in "xy"]
     )
     (line,) = diagnosis(coco_set, loose, scale=100)[1:]
-    assert "no scale, order, shift or resize fits" in line
+    assert "no scale, order, shift or resize fits" in line and "alone" not in line
+    (line,) = diagnosis(coco_set, loose[:20], scale=100)[1:]
+    assert "no scale, order, shift or resize fits" in line and "images alone, more may tell" in line
+
+
+@pytest.mark.parametrize("way", ["as yxyx", "as read"])
+def test_boxes_that_are_too_few_to_be_sure_are_told_as_such(way):
+    """Of twelve images the boxes of four fit, the others lie anywhere: more than chance, and no proof."""
+    draw, numbers = random.Random(1), iter(range(1000))
+
+    def write(box, size):
+        if next(numbers) % 12 < 4:
+            return WAYS[way](box, size) if way in WAYS else _thousandths(box)
+        return sorted(draw.sample(range(1000), 2)) + sorted(draw.sample(range(1000), 2))
+
+    coco_set = generated_set(12)
+    told = diagnosis(coco_set, answers(coco_set, write), scale=1000)[-1]
+    assert "too few to tell" in told
+    assert (way if way in WAYS else "most likely the way they are read") in told
 
 
 @pytest.mark.parametrize(("images", "are_told_apart"), [(3, False), (12, True)])

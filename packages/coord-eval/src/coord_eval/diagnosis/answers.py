@@ -46,7 +46,9 @@ _IMAGES_LOOKED_AT = 30  # likewise of the images of a results list
 _SLIGHTLY = 0.005  # gain of mean best IoU from which an interpretation is mentioned
 _LABELS_MATTER = 5  # factor of `NEAR_ZERO`: the class-agnostic AP from which the labels are the fault
 _LISTED = 3
+_MANY_IMAGES = 30  # from which on a reading that fits would be seen
 _READ_RIGHT = "the way they are read fits best"
+_TOO_FEW = "the boxes are too few to tell how their numbers are meant"
 
 
 @takes_fields_of(answers=AnswerSettings, labels=LabelSettings)
@@ -119,7 +121,11 @@ def diagnose_loaded(
         one = "" if len(good) == 1 else ", and the others fit nearly as well"
         return [*lines, f"diagnosis: how sure that is: {good[0][1].text(judged.read)}{one}"]
     if not judged.read.are_of_objects():
-        nearest = f"{tried}; the best, {best.name}: {best.fit:.3f}"
+        if unsure := judged.unsure():
+            return [*lines, f"diagnosis: {_TOO_FEW} ({tried}): {unsure}"]
+        images = len(judged.read.own_I)
+        few = "" if images >= _MANY_IMAGES else f"; boxes in {counted(images, 'image')} alone, more may tell"
+        nearest = f"{tried}; the best, {best.name}: {best.fit:.3f}{few}"
         return [
             *lines,
             f"diagnosis: no scale, order, shift or resize fits, and no turned or mirrored image ({nearest})",
@@ -156,6 +162,14 @@ class _Judged:
         """Return the fit of an interpretation by image."""
         return ImageFits(self._truth, self._images, self._image_j, candidate.unit_B4[self._judged_j])
 
+    def unsure(self) -> str:
+        """Return the reading by which boxes fit their own objects best, where that may be chance; empty without one."""
+        best = self.interpretations[0]
+        fits = self.fits(best)
+        if best.fit >= self.own + _SLIGHTLY and fits.may_be_of_objects():
+            return f"most likely {best.text}, {fits.text(self.read)}"
+        return f"most likely the way they are read, {self.read.text()}" if self.read.may_be_of_objects() else ""
+
     def named(self) -> list[tuple[Interpretation, ImageFits]]:
         """Return the interpretations that are clearly better than as read, and not surely worse than the best."""
         named: list[tuple[Interpretation, ImageFits]] = []
@@ -172,7 +186,7 @@ class _Judged:
 def learnt_nothing(evaluation: Figures) -> bool:
     """Whether AP is near 0, and no interpretation of the numbers or of the labels that was tried explains it."""
     told = [note for note in evaluation.notes if note.startswith("diagnosis: ")]
-    explains = ("would give", "slightly better", "the labels are wrong", _READ_RIGHT)
+    explains = ("would give", "slightly better", "the labels are wrong", _READ_RIGHT, _TOO_FEW)
     tried = bool(told) or not len(evaluation.detections)
     return tried and 0 <= evaluation.coco["AP"] < NEAR_ZERO and not any(w in note for note in told for w in explains)
 

@@ -17,6 +17,8 @@ from coord_eval.intake.interpretations import BestIou
 
 _SURE = 5.0
 """Standard errors from which on a mean difference is no chance, although more than a hundred readings are tried."""
+_PERHAPS = 2.0
+"""Standard errors from which on a mean difference may be more than chance."""
 _ABOVE_CHANCE, _COINCIDING = 1.5, 0.75
 """Ratio to the fit with other images from which on, and mean best IoU from which on, boxes are those of the objects."""
 _FEWEST_IMAGES, _PLAUSIBLE = 8, 0.4
@@ -72,13 +74,17 @@ class ImageFits:
         others = [with_objects_of(np.roll(images, shift)) for shift in range(1, min(len(images), _OTHERS + 1))]
         self.other_I = np.mean(others, axis=0) if others else np.zeros(len(images))
 
-    def are_of_objects(self) -> bool:
-        """Return whether boxes are those of the objects, rather than any boxes of such images."""
+    def are_of_objects(self, errors: float = _SURE) -> bool:
+        """Return whether boxes are those of the objects, rather than any boxes of such images; `is_sure` has errors."""
         own = float(self.own_I.mean()) if len(self.own_I) else 0.0
         if len(self.own_I) < _FEWEST_IMAGES:
             return own >= _PLAUSIBLE
-        is_above_chance = own >= _ABOVE_CHANCE * self.other_I.mean() and is_sure(self.own_I - self.other_I)
+        is_above_chance = own >= _ABOVE_CHANCE * self.other_I.mean() and is_sure(self.own_I - self.other_I, errors)
         return is_above_chance or own >= _COINCIDING
+
+    def may_be_of_objects(self) -> bool:
+        """Return whether boxes fit their own objects better than others', in too few images to be sure of it."""
+        return self.are_of_objects(_PERHAPS) and not self.are_of_objects()
 
     def is_clearly_better(self, than: ImageFits) -> bool:
         """Return whether boxes fit far better than others, or a little better and surely so."""
