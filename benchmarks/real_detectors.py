@@ -214,6 +214,7 @@ def review(
     photos: Path,
     cleanlab: Annotated[Path | None, typer.Option(help="folder with cleanlab, for ObjectLab")] = None,
     seeds: Annotated[int, typer.Option(help="number of plants")] = 3,
+    first: Annotated[int, typer.Option(help="seed of the first one")] = 0,
     rate: Annotated[float, typer.Option(help="share of labels that become faults")] = 0.1,
 ) -> None:
     """Plant faults into the labels of a folder, and measure which of them are found by the answers of each detector."""
@@ -228,7 +229,7 @@ def review(
         scene, results = _scene(own, answered)
         found: dict[str, list[dict[str, float]]] = {}
         judged = []
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             spoilt = own["plant"](np.random.default_rng([seed, 7]), scene, rate)
             case = own["Case"](scene, spoilt, None, results)
             rankings = {"review": own["judged"](case)[0], "plain IoU rule": own["by_iou"](case)}
@@ -246,7 +247,7 @@ def review(
         faulty = np.mean([sum(kind != "" for kind in case.spoilt.kind_N) for case, _ in judged])
         print(f"  calibration error {error:.3f}; {expected:.0f} labels expected to be wrong, {faulty:.0f} are")
         shaped: dict[str, list[list[float]]] = {}
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             case = own["Case"](scene, _shaped(own, np.random.default_rng([seed, 9]), scene, rate), None, results)
             rankings = {"review": own["judged"](case)[0], "plain IoU rule": own["by_iou"](case)}
             if cleanlab is not None:
