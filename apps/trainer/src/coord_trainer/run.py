@@ -19,12 +19,12 @@ from coord_detect.views.registry import check_views
 from coord_detect.views.view import Question
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
-from coord_trainer.answers.decodings import predict_images
-from coord_trainer.answers.score import report_on
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.without_effect import settings_without_effect
 from coord_trainer.console import refuse_loose_tasks
 from coord_trainer.data.load import RunData, load_data, source_configs
+from coord_trainer.evaluation.decodings import predict_images
+from coord_trainer.evaluation.score import report_on
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.model_path import check_model_path
 from coord_trainer.model.tiny import base_checkpoint

@@ -14,12 +14,12 @@ from coord_data.reading.image_set import ImageSet
 from coord_detect.console import say, world_size
 from coord_detect.model.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_detect.model.prompt import refuse_placeholders
-from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.conversations import Conversations
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
+from coord_trainer.evaluation.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.model.parameters import count_parameters
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
 from coord_trainer.training.callbacks import EachEpoch, IntervalsOfNow, MetricsFile, TrainingProgress

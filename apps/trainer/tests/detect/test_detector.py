@@ -16,9 +16,9 @@ from coord_detect.answers import local
 from coord_detect.answers.token_limit import token_limit
 from coord_detect.model.checkpoints import locate_model
 from coord_trainer import Detector
-from coord_trainer.answers.decodings import predict_images
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_sets
+from coord_trainer.evaluation.decodings import predict_images
 from coord_trainer.model.tiny import base_checkpoint
 
 CONFIG = tiny_config(evaluation={"images": "heldout", "batch_size": 2, "max_new_tokens": 24})

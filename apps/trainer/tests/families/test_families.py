@@ -99,8 +99,8 @@ def test_family_trains_answers_and_is_scored(kind, trained):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
-    from coord_trainer.answers.decodings import predict_images
     from coord_trainer.data.load import load_scored
+    from coord_trainer.evaluation.decodings import predict_images
 
     folder, _ = trained(kind)
     config = load_run_config(folder / "config.yaml", ["evaluation.speed=exact"], trains=False)

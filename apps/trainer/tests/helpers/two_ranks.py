@@ -143,7 +143,7 @@ def scored_run(base, out):
     Each rank writes how often it has answered: one image of its share at a time.
     """
     from coord_detect.answers import local
-    from coord_trainer.answers.during_training import SubsetScorer
+    from coord_trainer.evaluation.during_training import SubsetScorer
     from coord_trainer.swift.trainer import CoordTrainer
 
     take, answer, score, calls = CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score, []

@@ -94,8 +94,8 @@ def test_evaluation_that_fails_on_one_rank_is_left_out_on_all(two_ranks):
 
 
 def test_ranks_share_the_images_and_their_answers_are_those_of_one(two_ranks, jobs, bases, tmp_path):
-    from coord_trainer.answers.decodings import predict_images
     from coord_trainer.data.load import load_scored
+    from coord_trainer.evaluation.decodings import predict_images
 
     folder = two_ranks[0] / "scored"
     # Of five images the first rank answers three: at steps 1, 2 and 3 and in the end; the second fails at step 2.
@@ -255,9 +255,9 @@ cli.main()
 
 @LAUNCH
 def test_final_answers_of_two_ranks_are_continued(tmp_path, forked):
-    from coord_trainer.answers.decodings import predict_images
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.data.load import load_scored
+    from coord_trainer.evaluation.decodings import predict_images
 
     (tmp_path / "answering.py").write_text(ANSWERING)
     run = tmp_path / "run"

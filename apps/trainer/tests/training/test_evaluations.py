@@ -39,7 +39,7 @@ def config(ap_steps=1, **training):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Train in a folder with the scores given one after the other; an exception among them is raised."""
-    from coord_trainer.answers import during_training
+    from coord_trainer.evaluation import during_training
     from coord_trainer.run import train_and_score
 
     class Scripted(during_training.SubsetScorer):
@@ -164,7 +164,7 @@ def test_settings_against_scoring_during_training_name_both_sides(evaluation, tr
 
 
 def test_schedule_is_due_every_few_steps_and_at_the_end():
-    from coord_trainer.answers.during_training import AnswerSchedule
+    from coord_trainer.evaluation.during_training import AnswerSchedule
 
     schedule, control = AnswerSchedule(None, every=4), SimpleNamespace(should_evaluate=False)
     due = []
@@ -179,7 +179,7 @@ def test_schedule_is_due_every_few_steps_and_at_the_end():
 
 @pytest.mark.parametrize(("patience", "stops"), [(1, True), (2, True), (3, False), (None, False)])
 def test_training_stops_after_as_many_measurements_as_its_patience(patience, stops):
-    from coord_trainer.answers.during_training import AP, AnswerSchedule
+    from coord_trainer.evaluation.during_training import AP, AnswerSchedule
 
     control = SimpleNamespace(should_save=False, should_training_stop=False)
     history = [{"step": step, AP: value} for step, value in ((1, 0.3), (2, 0.5), (3, 0.4), (4, 0.5))]

@@ -40,7 +40,7 @@ def evaluate(
     asked_threshold(**options)
     resolved = resolve_config(config, [*(overrides or []), *settings], strict, checkpoint)
     load_libraries()
-    from coord_trainer.answers.score import evaluate_checkpoint
+    from coord_trainer.evaluation.score import evaluate_checkpoint
 
     if (evaluation := evaluate_checkpoint(resolved, checkpoint, out, options)) is not None:
         print_scores(evaluation, out)

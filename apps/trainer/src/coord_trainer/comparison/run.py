@@ -23,8 +23,6 @@ from coord_detect.settings.decoding import Decoding
 from coord_detect.settings.load import changed_settings, read_yaml
 from coord_eval import Evaluation, TrainingCurves, compare, training_curves
 from coord_losses import registered_terms
-from coord_trainer.answers.decodings import predict_images
-from coord_trainer.answers.score import score_predictions
 from coord_trainer.comparison.plan import (
     LossGroup,
     PlannedRun,
@@ -35,6 +33,8 @@ from coord_trainer.comparison.plan import (
 )
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.data.load import load_data
+from coord_trainer.evaluation.decodings import predict_images
+from coord_trainer.evaluation.score import score_predictions
 from coord_trainer.folder import prediction_files
 from coord_trainer.model.model_path import check_model_path
 

@@ -27,7 +27,6 @@ from coord_detect.model.patch_embedding import multiply_patches
 from coord_detect.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
 from coord_detect.speed.of_checkpoint import check_speed
 from coord_losses import CoordObjective
-from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.config.swift_arguments import trains_in_full
@@ -37,6 +36,7 @@ from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter
+from coord_trainer.evaluation.during_training import AnswerSchedule
 from coord_trainer.model.card import make_card
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.parameters import offset_ids, refuse_random_head, report_quantised

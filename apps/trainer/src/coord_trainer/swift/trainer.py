@@ -31,10 +31,10 @@ from coord_detect.model.checkpoints import AP, COMPLETE, mark_complete
 from coord_losses import CoordObjective, global_denominators
 from coord_losses.hf.head import RowHead
 from coord_losses.hf.metrics import StepMetrics
-from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.samples import WholeRounds
+from coord_trainer.evaluation.during_training import AnswerSchedule
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import name_failing_term, refuse_non_finite_gradient, refuse_non_finite_loss
 from coord_trainer.training.head import row_selecting_head

@@ -15,7 +15,6 @@ from coord_codec.counts import counted
 from coord_codec.problems import check_description
 from coord_detect.answers.finish import Finish, ScoreThreshold, answer_settings
 from coord_detect.answers.objects import ImageDetections, read_objects
-from coord_detect.answers.token_limit import token_limit
 from coord_detect.extras import needs_extra
 from coord_detect.model.card import as_trained, calibration_key, read_card
 from coord_detect.model.checkpoints import locate_model
@@ -126,7 +125,7 @@ class AnsweringModel:
         kept, forced = frozenset(check_labels(labels)), frozenset(check_labels(only))
         loaded = open_checkpoint(folder, resolved)
         check_speed(resolved, loaded.family)
-        engine = LocalEngine(str(folder), loaded, resolved, 0)
+        engine = LocalEngine(str(folder), loaded, resolved)
         card = read_card(folder)
         names = tuple(names) or (card.names if card is not None else ())
         loaded_model = cls(engine, resolved, kept, names=names, folder=folder)._with(resolved, forced)
@@ -136,15 +135,7 @@ class AnsweringModel:
         """Return a detector with the same weights, another configuration and other names that answers are held to."""
         if only:
             _check_forcing(config)
-        # Without that grammar answers must not depend on whether annotations or a folder name the images.
-        held = config.evaluation.decoding[0].grammar == "names"
-        named = only or (frozenset(self.names) if held else frozenset())
-        trained = named | frozenset(self.trained_names) if held else named
-        local = cast("LocalEngine", self.engine)
-        tokenizer = local.checkpoint.processor.tokenizer
-        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, named)
-        forced = named if only or trained != named else frozenset()
-        engine = replace(local, config=config, names=trained, only=forced, max_new_tokens=limit)
+        engine = cast("LocalEngine", self.engine).asked(config, self.names, self.trained_names, only)
         detector = replace(self, engine=engine, config=config, only=only)
         check_views(config.evaluation.views, detector.finish.question)
         return detector

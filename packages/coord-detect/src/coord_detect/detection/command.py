@@ -59,8 +59,7 @@ def answer_request(request: Request, config: Settings) -> Answered:
     check_request(request)
     asked_threshold(**request.threshold)
     request = replace(request, labels=check_labels(request.labels), only=check_labels(request.only))
-    if request.model is not None:
-        locate_model(request.model)  # its name is checked before images are looked for
+    folder = None if request.model is None else locate_model(request.model)  # checked before images are looked for
     if request.engine == "ray":
         from coord_data.looking.engines import import_ray
 
@@ -68,8 +67,8 @@ def answer_request(request: Request, config: Settings) -> Answered:
     with first_rank_first("request"):  # so that an error is printed once
         copies = {word: _fetched(word) for word in (*request.sources, request.images) if word is not None}
         sources = _sources(request, config, "box", copies)
-        if request.model is not None:
-            as_trained(config, locate_model(request.model))
+        if folder is not None:
+            as_trained(config, folder)
     say(f"{counted(len(sources.images), 'image')} below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")

@@ -161,6 +161,14 @@ class SetFigures:
         ]
         return np.stack(figures, axis=1)
 
+    @cached_property
+    def has_twin_N(self) -> np.ndarray:  # noqa: N802
+        """Whether each label of the set, without crowd regions, overlaps another one of its name by `SURE_IOU`."""
+        own, pairs = self._truth, self._pairs_of_labels
+        beside_P = (pairs.iou_P > SURE_IOU) & (pairs.det_P != pairs.object_P)
+        beside_P &= own.category_N[pairs.det_P] == own.category_N[pairs.object_P]
+        return np.isin(np.arange(len(own.image_N)), pairs.object_P[beside_P])
+
     def removals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the labels that an answer would show if they were removed, and the best such answer.
 

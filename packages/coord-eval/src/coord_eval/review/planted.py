@@ -50,6 +50,16 @@ _PENALTY = 5.0
 """Penalty of the squared weights of standardised figures: of 1, 5, 25 and 60 that of least loss in held-out halves."""
 _SETTLED = 0.03
 """Largest change of a weight at which the regression ends."""
+_MOST_STEPS = 30
+_KIND_WEIGHTS = {"moved": 3.0, "duplicate": 2.0}
+"""How many times as often as others these kinds are expected, since their ratios are smaller: boxes drawn wrongly are
+found by few figures, and of two labels of one object either may be the wrong one."""
+_OF_A_PAIR = 0.8
+"""How much a label with a twin counts in the share of faults, where both are suspect and one is wrong.
+
+Without that a set with labels drawn twice seems to have too many faults of every kind, with less too few in others."""
+_Learnt = tuple[np.ndarray, np.ndarray | None]
+"""Weights of a regression, and the inverse of the curvature near them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +104,7 @@ def judged_by_planted_faults(
         [_with_rate(faults_pF, found_K[name_p]) for found_K, _ in rates],
         (half_N, half_p),
         planted.kind_p,
+        np.where(figures.has_twin_N, _OF_A_PAIR, 1.0),
     )
     # Labels that are probably wrong do not tell what right ones look like: they count less the second time.
     every_n, every_d = np.ones(len(rows)), np.ones(len(answers_d))
@@ -104,6 +115,7 @@ def judged_by_planted_faults(
         [_with_rate(shown_rF, right_K[name_r]) for _, right_K in rates],
         (half_d, half_r),
         np.zeros(len(shown_r), np.int64),
+        every_d,
     )
     kinds = len(np.unique(planted.kind_p))
     share = rate / kinds * len(shown_r) / max(len(answers_d), 1)
@@ -123,16 +135,20 @@ def _with_rate(figures_MF: np.ndarray, rate_M: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class _Taught:
-    """A set and the faults planted into it, by halves: figures with the rates of each half, half and kind of each."""
+    """A set and the faults planted into it, by halves: figures with the rates of each half, half and kind of each.
+
+    `counted_n` is how much each row of the set counts in the share of faults.
+    """
 
     set_hnF: list[np.ndarray]
     faults_hpF: list[np.ndarray]
     halves: tuple[np.ndarray, np.ndarray]
     kind_p: np.ndarray
+    counted_n: np.ndarray
 
     @cached_property
-    def _weights(self) -> dict[tuple[int, int], np.ndarray]:
-        """The weights that a half has learnt for a kind, from which the next round begins."""
+    def _learnt(self) -> dict[tuple[int, int], _Learnt]:
+        """What a half has learnt for a kind, from which the next round begins."""
         return {}
 
     @cached_property
@@ -144,8 +160,8 @@ class _Taught:
             x_F = np.concatenate([set_nF[half_n == half], faults_pF[half_p == half]])
             if not len(x_F):
                 x_F = np.zeros((1, set_nF.shape[1]))
-            sorted_F = np.sort(x_F, axis=0)
             cut = int(0.005 * len(x_F))
+            sorted_F = np.partition(x_F, (cut, len(x_F) - 1 - cut), axis=0)
             low_F, high_F, mean_F, deviation_F = sorted_F[cut], sorted_F[-1 - cut], x_F.mean(axis=0), x_F.std(axis=0)
             both.append(
                 [
@@ -171,51 +187,55 @@ class _Taught:
             set_sF, weight_s = set_nF[teaches_n], weight_n[teaches_n]
             for kind in kinds.tolist():
                 of_kind_pF = faults_pF[teaches_p & (self.kind_p == kind)]
-                weights_F = _regression(set_sF, weight_s, of_kind_pF, self._weights.get((half, kind)))
-                self._weights[half, kind] = weights_F
+                learnt = _regression(set_sF, weight_s, of_kind_pF, self._learnt.get((half, kind)))
+                self._learnt[half, kind], weights_F = learnt, learnt[0]
                 ratio_nK[~teaches_n, kind] = _ratio(set_nF[~teaches_n], weights_F)
                 ratio_pK[~teaches_p, kind] = _ratio(faults_pF[~teaches_p], weights_F)
-        score_n, score_p = (
-            np.log(ratio[:, kinds].sum(axis=1) / max(len(kinds), 1) + 1e-9) for ratio in (ratio_nK, ratio_pK)
-        )
+        expected_K = np.array([_KIND_WEIGHTS.get(kind, 1.0) for kind in LABEL_KINDS])
+        expected_K = np.where(np.isin(np.arange(len(LABEL_KINDS)), kinds), expected_K, 0.0)
+        expected_K /= max(expected_K.sum(), 1.0)
+        score_n, score_p = (np.log(ratio @ expected_K + 1e-9) for ratio in (ratio_nK, ratio_pK))
         wrong_n, rates = np.zeros(len(half_n)), []
         for half in (False, True):
             known_s, planted_s = score_n[half_n == half], score_p[half_p == half]
             if len(known_s) and len(planted_s):
-                rates.append(_rate(known_s, planted_s) if rate is None else rate)
+                rates.append(_rate(known_s, planted_s, self.counted_n[half_n == half]) if rate is None else rate)
                 wrong_n[half_n != half] = _probabilities(known_s, planted_s, score_n[half_n != half], rates[-1])
         shares_nK = ratio_nK / np.maximum(ratio_nK.sum(axis=1, keepdims=True), 1e-300)
         return wrong_n, float(np.mean(rates)) if rates else 0.0, shares_nK
 
 
-def _regression(
-    set_sF: np.ndarray, weight_s: np.ndarray, faults_pF: np.ndarray, start_F: np.ndarray | None
-) -> np.ndarray:
+def _regression(set_sF: np.ndarray, weight_s: np.ndarray, faults_pF: np.ndarray, start: _Learnt | None) -> _Learnt:
     """Return the weights of a logistic regression, the last one of 1, by which faults are told from the set.
 
     The logarithm of the share of the faults is taken off. Without rows to learn from all weights are 0.
     """
-    weights_F = np.zeros(set_sF.shape[1]) if start_F is None else start_F.copy()
+    weights_F, inverse_FF = (np.zeros(set_sF.shape[1]), None) if start is None else start
     if not len(set_sF) or not len(faults_pF):
-        return weights_F
+        return weights_F, inverse_FF
     log_share = np.log(len(faults_pF) / weight_s.sum())
-    if start_F is not None:
-        weights_F[-1] += log_share
+    last_F = np.eye(len(weights_F))[-1]
+    weights_F = weights_F if start is None else weights_F + log_share * last_F
     x_F = np.concatenate([set_sF, faults_pF])
     fault, counted = np.arange(len(x_F)) >= len(set_sF), np.append(weight_s, np.ones(len(faults_pF)))
     penalty_F = np.append(np.full(x_F.shape[1] - 1, _PENALTY), 1e-3)
-    for _ in range(12):  # Newton's method
+    before = np.inf
+    for _ in range(_MOST_STEPS):
         probability = 1 / (1 + np.exp(-np.clip(x_F @ weights_F, -30, 30)))
         gradient_F = x_F.T @ (counted * (probability - fault)) + penalty_F * weights_F
-        root = np.sqrt(counted * probability * (1 - probability))
-        scaled_F = x_F * root[:, None]
-        step_F = np.linalg.solve(scaled_F.T @ scaled_F + np.diag(penalty_F), gradient_F)
+        # Newton's method; the curvature is taken anew only where the last one no longer brings the steps down.
+        if inverse_FF is None:
+            scaled_F = x_F * np.sqrt(counted * probability * (1 - probability))[:, None]
+            inverse_FF = np.linalg.inv(scaled_F.T @ scaled_F + np.diag(penalty_F))
+        step_F = inverse_FF @ gradient_F
         farthest = np.abs(step_F).max()
-        weights_F -= step_F / max(farthest, 1.0)
+        weights_F = weights_F - step_F / max(farthest, 1.0)
         if farthest < _SETTLED:
             break
-    weights_F[-1] -= log_share
-    return weights_F
+        if farthest > 0.5 * before:
+            inverse_FF = None
+        before = farthest
+    return weights_F - log_share * last_F, inverse_FF
 
 
 def _ratio(x_MF: np.ndarray, weights_F: np.ndarray) -> np.ndarray:
@@ -245,15 +265,15 @@ def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarr
     return np.asarray(expected_n / (1 + (expected_n / _MOST) ** _BEND) ** (1 / _BEND))
 
 
-def _rate(known_s: np.ndarray, faults_p: np.ndarray) -> float:
+def _rate(known_s: np.ndarray, faults_p: np.ndarray, counted_s: np.ndarray) -> float:
     """Return the least share of faults that explains how suspect the labels are, counted with half an error more."""
     levels = np.quantile(faults_p, np.linspace(0, 1 - _LEAST_SHARE, 40))
     levels = np.unique(np.minimum(levels, _MOST_LOG_RATIO))
-    above_set, above_planted = (
-        len(values) - np.searchsorted(np.sort(values), levels) for values in (known_s, faults_p)
-    )
-    counted = above_set + 1
-    return float(min((counted / len(known_s) / (above_planted / len(faults_p))).min(), 1.0))
+    order = np.argsort(-known_s, kind="stable")
+    labels_s = np.append(0.0, np.cumsum(counted_s[order]))
+    above_set = labels_s[np.searchsorted(-known_s[order], -levels, side="right")]
+    above_planted = len(faults_p) - np.searchsorted(np.sort(faults_p), levels)
+    return float(min(((above_set + 1) / len(known_s) / (above_planted / len(faults_p))).min(), 1.0))
 
 
 def plant(truth: GroundTruth, draw: np.random.Generator) -> Planted:

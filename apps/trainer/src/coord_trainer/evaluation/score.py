@@ -20,11 +20,11 @@ from coord_detect.answers.summary import LEFT_OUT
 from coord_detect.console import first_rank_first, is_first, say
 from coord_detect.settings.decoding import Decoding
 from coord_eval import CeilingSettings, Evaluation, ReportSection, ReportSettings, score
-from coord_trainer.answers.decodings import predict_images
-from coord_trainer.answers.run_sections import run_sections, trained_keys
-from coord_trainer.answers.verdict import memorising_verdict
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.load import load_scored, report_sets
+from coord_trainer.evaluation.decodings import predict_images
+from coord_trainer.evaluation.run_sections import run_sections, trained_keys
+from coord_trainer.evaluation.verdict import memorising_verdict
 from coord_trainer.folder import prediction_files
 
 

@@ -12,7 +12,7 @@ from coord_data.reading.image_set import load_annotated
 from coord_data.reading.rules import ReadingRules
 from coord_detect.answers.records import prediction_records, sources_of
 from coord_detect.settings.decoding import Decoding
-from coord_trainer.answers.score import score_decoding, score_predictions
+from coord_trainer.evaluation.score import score_decoding, score_predictions
 
 
 @pytest.mark.parametrize("limit", [None, 3])

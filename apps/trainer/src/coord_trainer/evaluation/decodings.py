@@ -118,9 +118,7 @@ def detector_of(
     """
     section = config.evaluation.model_copy(update={"decoding": (decoding,)})
     config = config.model_copy(update={"evaluation": section})
-    words = frozenset(images.words) if decoding.grammar == "names" else frozenset[str]()
-    names = words | set(trained) if words else words
-    engine = LocalEngine(name, opened, config, limit, names, words if names != words else frozenset())
+    engine = LocalEngine(name, opened, config).asked(config, images.words, trained, limit=limit)
     return AnsweringModel(engine, config, names=tuple(images.classes or images.words))
 
 

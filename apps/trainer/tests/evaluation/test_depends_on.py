@@ -9,9 +9,9 @@ import torch
 from coord_detect.answers.answering_model import AnsweringModel
 from coord_detect.answers.resumable_file import begin
 from coord_detect.model.checkpoint import LoadedCheckpoint
-from coord_trainer.answers.decodings import depends_on
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.sections import DataSection
+from coord_trainer.evaluation.decodings import depends_on
 
 WORDS = {
     "model.dtype=bfloat16": "dtype",

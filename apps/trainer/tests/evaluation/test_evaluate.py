@@ -8,7 +8,7 @@ from PIL import Image
 
 from coord_detect.answers import local
 from coord_detect.answers.resumable_file import unfinished
-from coord_trainer.answers import score
+from coord_trainer.evaluation import score
 
 WORDS = ("data.markers=obj", "data.shapes.train=2", "data.shapes.heldout=3", "evaluation.max_new_tokens=8")
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from coord_trainer.answers import verdict as verdicts
-from coord_trainer.answers.verdict import TOLERANCE, memorising_verdict
 from coord_trainer.config.run_config import check_run_config
+from coord_trainer.evaluation import verdict as verdicts
+from coord_trainer.evaluation.verdict import TOLERANCE, memorising_verdict
 
 CONFLICT = {"code": "conflicting_boxes", "message": "1 pair", "evidence": "a.png and b.png", "fix": "keep one"}
 

@@ -20,9 +20,9 @@ from coord_detect.model.attention import attend_to_whole_rows
 from coord_detect.model.card import system_text
 from coord_detect.model.checkpoint import LoadedCheckpoint
 from coord_detect.model.checkpoints import AP, answer_scores, scores_since_best
-from coord_trainer.answers.decodings import detector_of, refuse_failures
-from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.evaluation.decodings import detector_of, refuse_failures
+from coord_trainer.evaluation.score import headline, score_predictions
 
 if TYPE_CHECKING:
     from coord_detect.answers.local import LocalEngine

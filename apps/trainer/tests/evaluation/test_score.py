@@ -7,7 +7,7 @@ import pytest
 from coord_codec import Instance, encode_target
 from coord_detect.answers.summary import summary
 from coord_eval import AnswerSettings, score
-from coord_trainer.answers.score import headline, run_sections
+from coord_trainer.evaluation.score import headline, run_sections
 
 MANIFEST = {
     "seed": 7,

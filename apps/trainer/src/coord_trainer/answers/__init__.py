@@ -1,1 +1,0 @@
-"""Answers: a checkpoint and images go in, predictions, scores and a report come out."""
