@@ -449,6 +449,26 @@ def test_ids_of_another_list_are_named_from_the_labels_of_matched_boxes(real_det
     assert not any("category_id" in line for line in diagnosis(truth, results))
 
 
+@pytest.mark.parametrize("most", [20, 1000])
+def test_ids_of_another_list_are_told_from_some_images_of_many(monkeypatch, most):
+    """A fifth of the ids is right, so that AP is not near 0, and the others are one less."""
+    monkeypatch.setattr("coord_eval.diagnosis.answers._MATCHED_IMAGES", most)
+    labels = 5
+    truth = coco(
+        *((n, 1 + n % labels, [10, 10, 40 + n, 30]) for n in range(60)),
+        images=range(60),
+        names=[f"c{k}" for k in range(labels)],
+    )
+    results = [
+        {"image_id": n, "category_id": n % labels + (n % 6 == 0), "bbox": [10, 10, 40 + n, 30], "score": 0.9}
+        for n in range(60)
+    ]
+    assert 0.02 < score(truth, results)["AP"] < 0.3
+    told = [line for line in diagnosis(truth, results, diagnose=None) if "would give AP" in line]
+    assert len(told) == 1 and "category_id" in told[0]
+    assert ("of 60 boxes that match objects" in told[0]) == (most == 1000)
+
+
 @pytest.mark.shared
 def test_few_boxes_of_low_score_hide_no_reading_and_one_class_of_many_is_no_wrong_label(shared_dir):
     mini = shared_dir / "real_detectors" / "mini"

@@ -43,6 +43,7 @@ NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
 _LOW, _LOOKED_AT = 0.3, 200  # AP below which a diagnosis may be proposed, and number of answers that are looked at
 _IMAGES_LOOKED_AT = 30  # likewise of the images of a results list
+_MATCHED_IMAGES = 500  # likewise of the images in which labels are compared
 _SLIGHTLY = 0.005  # gain of mean best IoU from which an interpretation is mentioned
 _LABELS_MATTER = 5  # factor of `NEAR_ZERO`: the class-agnostic AP from which the labels are the fault
 _LISTED = 3
@@ -106,7 +107,8 @@ def diagnose_loaded(
     judged = _Judged(evaluation, raw)
     best = judged.interpretations[0]
     wrong = ap < NEAR_ZERO and _labels_fail(ap, evaluation.coco_class_agnostic["AP"])
-    ap_by_labels = label_lines(evaluation, predictions, wrong=wrong)
+    most_images = None if asked else _MATCHED_IMAGES
+    ap_by_labels = label_lines(evaluation, predictions, wrong=wrong, most_images=most_images)
     if not asked:  # some answers are looked at, and a diagnosis is proposed if they fit the objects far better
         fits = f"fits better (mean best IoU {best.fit:.3f}, not {judged.own:.3f}); --diagnose shows its AP"
         return ap_by_labels + ([f"diagnosis: {best.text} {fits}"] if judged.named() else [])
@@ -153,7 +155,8 @@ class _Judged:
         self._images = np.unique(self._image_j)
         self.interpretations = interpretations_by_fit(self._truth, replace(raw, judged_B=is_judged_B))
         # Boxes as read may be fewer, or have another source than the numbers.
-        seen = seen.take(best_scored(self._truth, seen) & np.isin(seen.image_D, self._images))
+        seen = seen.take(np.isin(seen.image_D, self._images))
+        seen = seen.take(best_scored(self._truth, seen))
         read_d4 = LAYOUTS["xywh"](seen.boxes_D4) / np.tile(self._truth.sizes_I2[seen.image_D], 2)
         self.own = BestIou(self._truth, seen.image_D)(read_d4)
         self.read = ImageFits(self._truth, self._images, seen.image_D, read_d4)

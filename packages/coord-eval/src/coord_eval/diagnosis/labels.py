@@ -33,17 +33,19 @@ _OF_COCO = tuple(k for k in range(1, 91) if k not in (12, 26, 29, 30, 45, 66, 68
 """Ids of the 80 categories of COCO's instances, of 91 that were planned."""
 
 
-def label_lines(evaluation: Figures, predictions: Loaded, *, wrong: bool) -> list[str]:
+def label_lines(evaluation: Figures, predictions: Loaded, *, wrong: bool, most_images: int | None = None) -> list[str]:
     """Return what is found out about the labels of boxes that match objects: nothing if they are right.
 
-    `wrong` says that boxes match and labels do not, so that pairs of labels are listed.
+    `wrong` says that boxes match and labels do not, so that pairs of labels are listed. Boxes are matched in at most
+    `most_images` of the answered images, in all of them if it is None.
     """
-    truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches_any_label
+    scored = evaluation if most_images is None else _in_some_images(evaluation, most_images)
+    matches, detections = scored.matches_any_label, evaluation.detections
     hit_D, _ = matches.at(_MATCHED)
-    answered_P, true_P = detections.category_D[hit_D], truth.category_N[matches.object_D[hit_D]]
+    answered_P, true_P = scored.detections.category_D[hit_D], scored.truth.category_N[matches.object_D[hit_D]]
     if not len(answered_P):
         return []
-    if isinstance(predictions, ResultsList) and (line := _of_ids(evaluation, predictions, hit_D, true_P)):
+    if isinstance(predictions, ResultsList) and (line := _of_ids(evaluation, predictions, answered_P, true_P)):
         return [line]
     if (answered_P == true_P).mean() >= _RIGHT:
         return [line] if (line := _of_few_names(evaluation)) else []
@@ -57,6 +59,17 @@ def label_lines(evaluation: Figures, predictions: Loaded, *, wrong: bool) -> lis
         "diagnosis: the boxes match objects and the labels are wrong: "
         f"AP {evaluation.coco_class_agnostic['AP']:.3f} for any label; answered -> true: {listed}{more}"
     ]
+
+
+def _in_some_images(evaluation: Figures, most: int) -> Scored:
+    """Return the boxes and objects of some of the answered images, drawn with a fixed seed."""
+    truth, detections = evaluation.truth, evaluation.detections
+    answered = np.unique(detections.image_D)
+    if len(answered) <= most:
+        return evaluation
+    images = np.random.default_rng(0).choice(answered, most, replace=False)
+    some = truth.take(np.isin(truth.image_N, images)), detections.take(np.isin(detections.image_D, images))
+    return Scored(truth=some[0], detections=some[1], score_source="results", bins=1)
 
 
 def _of_few_names(evaluation: Figures) -> str:
@@ -76,7 +89,7 @@ def _of_few_names(evaluation: Figures) -> str:
     )
 
 
-def _of_ids(evaluation: Figures, results: ResultsList, hit_D: np.ndarray, true_P: np.ndarray) -> str:
+def _of_ids(evaluation: Figures, results: ResultsList, answered_P: np.ndarray, true_P: np.ndarray) -> str:
     """Return a line where the ids mean the categories of another list, by the labels of the boxes that match."""
     truth, detections = evaluation.truth, evaluation.detections
     id_of = dict(zip(results.table.labels, (key for key, _ in results.categories), strict=True))
@@ -84,11 +97,11 @@ def _of_ids(evaluation: Figures, results: ResultsList, hit_D: np.ndarray, true_P
     if any(name for _, name in results.categories) or not all(isinstance(key, int) for key in truth.category_ids):
         return ""
     ids = [*truth.category_ids, *(id_of.get(label) for label in detections.unknown)]
-    right_P = detections.category_D[hit_D] == true_P
+    right_P = answered_P == true_P
     best = ("", np.zeros(0, np.int64), right_P)
     for meaning, category_by_id in _meanings(truth):
         index_K = np.array([category_by_id.get(key, -1) for key in ids])
-        meant_P = index_K[detections.category_D[hit_D]] == true_P
+        meant_P = index_K[answered_P] == true_P
         if meant_P.sum() > best[2].sum():
             best = (meaning, index_K, meant_P)
     meaning, index_K, meant_P = best
