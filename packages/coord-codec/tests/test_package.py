@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = Path(coord_codec.__file__).parent  # as imported: the sources, or a wheel's
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 OTHER_NUMBERS = {128, 180, 1e6, 8192}  # vertices, degrees, bytes
-COUNT_PIXELS = {"grid.py", "boxes.py", "spans.py", "images.py", "layouts.py", "gallery.py"}
+COUNT_PIXELS = {"grid.py", "boxes.py", "spans.py", "images.py", "box_transforms.py", "gallery.py"}
 HEAVY = "torch", "numpy", "transformers", "pydantic", "pandas", "PIL"
 
 

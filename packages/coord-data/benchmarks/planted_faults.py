@@ -20,7 +20,7 @@ import numpy as np
 import typer
 from PIL import Image, ImageDraw
 
-from coord_codec.layouts import swap_axes
+from coord_codec.box_transforms import swap_axes
 from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
 from coord_data.looking.alike import groups_of_alike

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coord_codec import InputError
-from coord_codec.layouts import TURNS
+from coord_codec.box_transforms import TURNS
 from coord_data.sources.read_as import PER_IMAGE, Change, Copy, ReadAs
 
 BOXES = np.array([[0.1, 0.2, 0.4, 0.9], [0.5, 0.05, 0.8, 0.3]])

@@ -9,7 +9,7 @@ from planted import DataSource, centred, examine, shapes, sized, told_reading
 from yolo_files import write_yolo
 
 from coord_codec import InputError
-from coord_codec.layouts import TURNS
+from coord_codec.box_transforms import TURNS
 from coord_data import ReadingRules, load_annotated, prepare
 
 WRITTEN = {"xyxy": lambda b: b, "xywh": sized, "cxcywh": centred}

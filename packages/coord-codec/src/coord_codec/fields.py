@@ -15,7 +15,7 @@ from typing import Any, Literal
 from coord_codec.files import InputError
 
 Meaning = Literal["turn", "shape", "place", "unit", "setting", "deleted", "aside", "harmless", ""]
-Order = Literal["xyxy", "xywh", "cxcywh"]
+NumberOrder = Literal["xyxy", "xywh", "cxcywh"]
 Unit = Literal["pixels", "fractions", "thousandths"]
 
 _NAMES: Mapping[Meaning, str] = {
@@ -318,7 +318,7 @@ def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:
     return [c for u, v in offsets for c in (centre[0] + u * cos - v * sin, centre[1] + u * sin + v * cos)]
 
 
-def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit, *further: Meaning) -> None:
+def check_unit(record: Mapping[Any, Any], order: NumberOrder, unit: Unit, *further: Meaning) -> None:
     """Check that a record states no other order or unit of its box than the format has.
 
     A `further` meaning is `setting`, where a scale or an origin is that of the box.
@@ -336,7 +336,7 @@ def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit, *further: Me
             raise InputError(f"{name}: expected {order} in {unit} or no such field, found {value!r:.80}")
 
 
-def _agrees(name: str, value: Any, order: Order, unit: Unit) -> bool:
+def _agrees(name: str, value: Any, order: NumberOrder, unit: Unit) -> bool:
     key = _key(name)
     if meaning_of(name) == "setting":
         return _is_usual(key, str(value).lower(), unit)

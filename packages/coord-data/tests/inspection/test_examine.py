@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from planted import COCO, JSONL, SHARED_DATA, edit_records, read, told, told_of_boxes
 
-from coord_codec.layouts import TURNS
+from coord_codec.box_transforms import TURNS
 from coord_data.inspection.examine import examination_of
 from coord_data.preparing.preparation import prepare
 from coord_data.sources.read_as import inflate

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageDraw
 from planted import COCO, SHARED_DATA, Draft, centred, padded, read, shapes, sized, told_of_boxes, told_reading
 
-from coord_codec.layouts import resized_sizes
+from coord_codec.box_transforms import resized_sizes
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
 from coord_data.inspection.records import one_off

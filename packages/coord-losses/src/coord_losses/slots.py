@@ -14,7 +14,7 @@ from torch import Tensor
 from coord_codec import GEOMETRIES, CoordVocab, Geometry, SequenceLayout, geometry_of
 from coord_losses.places import Columns, Place, agree, join, places_of
 
-Box = Sequence[float]
+Coordinates = Sequence[float]
 
 
 def _move(x: Tensor, device: torch.device | str, non_blocking: bool) -> Tensor:
@@ -154,7 +154,7 @@ class ObjectSlots:
         cls,
         layouts: Sequence[SequenceLayout],
         labels_BT: Tensor,
-        boxes: Sequence[Sequence[Box] | None],
+        boxes: Sequence[Sequence[Coordinates] | None],
         vocab: CoordVocab,
         *,
         ids_BT: Tensor | None = None,
@@ -204,7 +204,7 @@ class ObjectSlots:
                 *(x.tolist() for x in (labels_BT, labels_BT if ids_BT is None else ids_BT, rows_BT)), strict=True
             )
         ]
-        found: list[tuple[int, Place, Box | None]] = []
+        found: list[tuple[int, Place, Coordinates | None]] = []
         skipped = strays = 0
         for image, (layout, own, b, start) in enumerate(zip(layouts, boxes, batch_rows, starts, strict=True)):
             places = places_of(image, layout, start, columns[b], vocab, kind)
@@ -266,7 +266,7 @@ def _shape_fields(kind: Geometry, rows: list[list[int]], shapes: list[list[float
     return {"boxes": boxes, "sides": sides, "coords": coords}
 
 
-def _at_side(kind: Geometry, shape: list[float], box: Box, side: int) -> int:
+def _at_side(kind: Geometry, shape: list[float], box: Coordinates, side: int) -> int:
     """Return the index of the coordinate that lies at a side of the box; of an outline without vertices the first."""
     axis = "y" if side % 2 else "x"
     along = [i for i in range(len(shape)) if kind.number_at(i) == axis]

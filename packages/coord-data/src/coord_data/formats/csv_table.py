@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.coco.rows import PHRASE_KEYS
-from coord_codec.fields import DELETED, Order, check_places, is_certain, is_deleted, largest_turn, meaning_of
+from coord_codec.fields import DELETED, NumberOrder, check_places, is_certain, is_deleted, largest_turn, meaning_of
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
@@ -109,7 +109,7 @@ class _Columns(NamedTuple):
     image: str
     label: str
     box: tuple[str, ...]
-    order: Order
+    order: NumberOrder
     size: tuple[str, ...]
     others: list[str]
     above: int
@@ -280,7 +280,7 @@ def _are_fractions(rows: list[_Row], path: Path) -> bool:
     return bool(numbers) and min(numbers) >= 0 and max(numbers) <= 1
 
 
-def _box(row: _Row, order: Order, unit: Unit, largest_angle: Callable[[], float]) -> RawObject:
+def _box(row: _Row, order: NumberOrder, unit: Unit, largest_angle: Callable[[], float]) -> RawObject:
     notes = (_NAMED_AS_EMPTY.format(row.label),) if row.label in _EMPTY else ()
     stated = RawObject(row.label, (), row.where, unit, notes=notes)
     if isinstance(row.numbers, str):

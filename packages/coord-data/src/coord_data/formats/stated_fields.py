@@ -7,7 +7,7 @@ from typing import Any
 
 from coord_codec.fields import (
     DELETED,
-    Order,
+    NumberOrder,
     Unit,
     check_places,
     check_unit,
@@ -26,7 +26,11 @@ ROTATED = "rotated boxes, read as the upright box around them"
 
 
 def with_fields(
-    stated: RawObject, fields: Mapping[str, Any], order: Order, unit: Unit, largest: Callable[[], float] | None = None
+    stated: RawObject,
+    fields: Mapping[str, Any],
+    order: NumberOrder,
+    unit: Unit,
+    largest: Callable[[], float] | None = None,
 ) -> RawObject:
     """Return an object as the fields beside its box have it: turned, if they state an angle or an oriented box.
 

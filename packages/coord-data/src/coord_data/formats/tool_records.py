@@ -12,14 +12,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from coord_codec.fields import Order, Unit
+from coord_codec.fields import NumberOrder, Unit
 from coord_data.formats.boxes_as_stated import order_and_unit
 from coord_data.formats.stated_fields import OUTLINED, kept, with_fields
 from coord_data.looking.image_paths import find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, as_list, check, images_named, number
 from coord_data.sources.source import Source
 
-_GROUPS: Mapping[tuple[str, ...], Order] = {
+_GROUPS: Mapping[tuple[str, ...], NumberOrder] = {
     ("x1", "y1", "x2", "y2"): "xyxy",
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
     ("x_min", "y_min", "x_max", "y_max"): "xyxy",
@@ -64,7 +64,7 @@ class Fields:
     image_id: str = "-"
     boxes: tuple[str, ...] = ("bbox",)
     outlines: tuple[str, ...] = ()
-    order: Order | None = "xyxy"
+    order: NumberOrder | None = "xyxy"
     unit: Unit = "pixels"
     names: str = "-"
     fault: str = "-"

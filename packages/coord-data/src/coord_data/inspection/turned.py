@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_codec.layouts import INVERSE_TURN, TURNS
+from coord_codec.box_transforms import INVERSE_TURN, TURNS
 from coord_data.finding import Finding
 from coord_data.inspection.numbers.differences import command
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.layouts import COMMON_INPUTS, LAYOUTS, TURNS, resized_sizes
+from coord_codec.box_transforms import COMMON_INPUTS, LAYOUTS, TURNS, resized_sizes
 from coord_codec.origins import ORIGINS, Origin
 
 PER_IMAGE = {"unit": 1.0, "percent": 100.0, "norm1000": 1000.0, "norm999": 999.0}
@@ -25,12 +25,12 @@ PER_IMAGE = {"unit": 1.0, "percent": 100.0, "norm1000": 1000.0, "norm999": 999.0
 UNITS = ("pixels", "stated", *PER_IMAGE)
 """Names of the units: pixels of the files, pixels of the sizes that the annotations state, and those of `PER_IMAGE`."""
 
-Kind = Literal["times", "square", "padded", "longer", "area", "input28", "input32"]
-KINDS: tuple[Kind, ...] = ("times", "square", "padded", "longer", "area")
+CopyKind = Literal["times", "square", "padded", "longer", "area", "input28", "input32"]
+KINDS: tuple[CopyKind, ...] = ("times", "square", "padded", "longer", "area")
 OF_ONE_SIZE = 3
 """Number of these kinds, from the first, that differ if all images have the same size."""
-_OF_FACTOR: dict[int, Kind] = {28: "input28", 32: "input32"}
-INPUTS: dict[Kind, tuple[int, int]] = {_OF_FACTOR[factor]: (factor, low) for factor, low, _ in COMMON_INPUTS}
+_OF_FACTOR: dict[int, CopyKind] = {28: "input28", 32: "input32"}
+INPUTS: dict[CopyKind, tuple[int, int]] = {_OF_FACTOR[factor]: (factor, low) for factor, low, _ in COMMON_INPUTS}
 """Side of a token's square and least pixels of the copies that models receive, whose `value` is the most pixels."""
 _FRACTIONS = 10
 """Side below which numbers are fractions of an image instead of pixels."""
@@ -47,7 +47,7 @@ class Copy:
         value: the factor, the side in pixels, or the pixels
     """
 
-    kind: Kind
+    kind: CopyKind
     value: float
 
     def __str__(self) -> str:
@@ -193,7 +193,7 @@ class ReadAs:
     """A reading of box numbers; what is None is as the format has it.
 
     Attributes:
-        layout: order of the four numbers, a key of `coord_codec.layouts.LAYOUTS`
+        layout: order of the four numbers, a key of `coord_codec.box_transforms.LAYOUTS`
         unit: a name of `UNITS`, or the copy in whose pixels the numbers are
         changes: what has been done to all boxes, undone from the first to the last
         origin: where the pixels of the writer begin and end

@@ -12,8 +12,8 @@ from typing import Any
 
 from PIL import Image
 
+from coord_codec.box_transforms import smart_resize
 from coord_codec.files import read_json
-from coord_codec.layouts import smart_resize
 from coord_detect.settings.sections import Asking
 
 _BY_LIMITS = "Qwen2VLImageProcessor"

@@ -26,13 +26,13 @@ from coord_detect.settings.words import did_you_mean, yaml_word
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
 """OmegaConf raises a TypeError where a list would replace a section."""
-Kind = TypeVar("Kind", bound=Settings)
+Record = TypeVar("Record", bound=Settings)
 _SHOWN = 3
 
 
 def load_settings(
-    kind: type[Kind], file: Path | None, overrides: Sequence[str], base: Path | None = None, trains: bool = False
-) -> tuple[Kind, list[str]]:
+    kind: type[Record], file: Path | None, overrides: Sequence[str], base: Path | None = None, trains: bool = False
+) -> tuple[Record, list[str]]:
     """Return the record of a config file and overrides, and the settings that the file leaves open.
 
     Args:
@@ -134,7 +134,7 @@ def _override(kind: type[Settings], earlier: DictConfig, later: dict[str, Any], 
         raise InputError(f"{source}: {_first_line(error)}") from None
 
 
-def check_settings(kind: type[Kind], values: Any, source: str, trains: bool = False) -> Kind:
+def check_settings(kind: type[Record], values: Any, source: str, trains: bool = False) -> Record:
     """Validate a mapping; the error message has one line per fault, each with the field's dotted name."""
     try:
         if isinstance(values, dict):

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
-from coord_codec.geometry.base import Affine
+from coord_codec.geometry.base import Affine, Box
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from coord_eval import ScoredObject
 
-Box = tuple[float, float, float, float]
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 

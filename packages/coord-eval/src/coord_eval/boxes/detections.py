@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from coord_codec.box_table import BoxTable
-from coord_codec.layouts import LAYOUTS
+from coord_codec.box_transforms import LAYOUTS
 from coord_eval.boxes.ground_truth import GroundTruth
 
-Box = tuple[float, ...]
+Coordinates = tuple[float, ...]
 Points = tuple[tuple[float, float], ...]
 
 
@@ -37,7 +37,7 @@ class Detections:
 
     table: BoxTable
     known: int
-    asked: Mapping[int, tuple[Box | None, ...]] = field(default_factory=dict)
+    asked: Mapping[int, tuple[Coordinates | None, ...]] = field(default_factory=dict)
     part_D: np.ndarray | None = None
     stated_D: np.ndarray | None = None
 

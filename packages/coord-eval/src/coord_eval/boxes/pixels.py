@@ -39,7 +39,7 @@ class WrittenBox(Protocol):
 
     @property
     def order(self) -> str:
-        """An order of `coord_codec.layouts`."""
+        """An order of `coord_codec.box_transforms`."""
 
     @property
     def is_box(self) -> bool:

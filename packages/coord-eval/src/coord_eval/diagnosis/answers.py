@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
-from coord_codec.layouts import LAYOUTS
 from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth

@@ -16,9 +16,9 @@ import numpy as np
 
 from coord_codec import Geometry, InputError, geometry_of
 from coord_codec.box_table import BoxTable
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
-from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.iou import box_iou
 from coord_eval.fusion.clusters import as_xywh, group_boxes

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, FIELDS, LAYOUTS, TURNS, resized_sizes
+from coord_codec.box_transforms import COMMON_INPUTS, COMMON_SQUARES, FIELDS, LAYOUTS, TURNS, resized_sizes
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import BoxColumns

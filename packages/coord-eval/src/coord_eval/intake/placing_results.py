@@ -13,8 +13,8 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_codec.box_table import BoxTable, to_pixels
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
-from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.results import Form, Key, ResultsList
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from coord_eval.intake.objects_as_records import records_of
 from coord_eval.intake.prediction_files import records_in_file
-from coord_eval.intake.records import Loaded, Order
+from coord_eval.intake.records import ImageOrder, Loaded
 
 
-def read_predictions(path: str | Path, order: Order = None) -> Loaded:
+def read_predictions(path: str | Path, order: ImageOrder = None) -> Loaded:
     """Read predictions from a file; with an order of images, answers that name none are those of these images.
 
     It is `predictions.jsonl`, JSON lines of COCO results, a JSON file with a list of either, with a COCO data set whose
@@ -25,7 +25,7 @@ def read_predictions(path: str | Path, order: Order = None) -> Loaded:
 
 
 def from_records(
-    records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions", order: Order = None
+    records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions", order: ImageOrder = None
 ) -> Loaded:
     """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
 

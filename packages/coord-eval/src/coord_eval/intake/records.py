@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PART = 1 << 13
 """Number of boxes of a results list that become columns at once."""
-Order: TypeAlias = "Sequence[int | str] | None"
+ImageOrder: TypeAlias = "Sequence[int | str] | None"
 """Ids of the images whose answers stand in that order and name none; None if answers name their images."""
 Loaded: TypeAlias = "list[Prediction] | ResultsList"
 """Text answers, or the boxes of a results list."""
@@ -59,7 +59,7 @@ class SourceRecords:
         pairs = list(rows)
         return cls(in_parts((n, record) for n, (record, _) in enumerate(pairs)), lambda n: pairs[n][1], **more)
 
-    def loaded(self, order: Order = None) -> Loaded:
+    def loaded(self, order: ImageOrder = None) -> Loaded:
         """Return results if all records are such boxes, which the first one decides, else answers.
 
         Raises:

@@ -16,9 +16,9 @@ import numpy as np
 from coord_codec import Geometry, geometry_of
 from coord_codec.arguments import plain
 from coord_codec.box_table import BoxTable
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.json_numbers import NumberRows
-from coord_codec.layouts import LAYOUTS
 from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, box_around, stated_shape
 
 Key = tuple[int | str, str | None]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec import geometry_of
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.files import InputError, write_text
-from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.stated_shapes import SHAPES
 from coord_eval.labelling import fiftyone_samples

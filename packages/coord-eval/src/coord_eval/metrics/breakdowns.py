@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec.layouts import LAYOUTS
+from coord_codec.box_transforms import LAYOUTS
 from coord_eval.match.matching import AREAS, Scored
 from coord_eval.metrics.sums import Measure, rates, ratio, weighted
 

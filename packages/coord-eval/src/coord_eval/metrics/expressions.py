@@ -16,10 +16,10 @@ import numpy as np
 
 from coord_codec import InputError, Instance, read_instances
 from coord_codec.box_table import to_pixels
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
-from coord_codec.layouts import LAYOUTS
 from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth

@@ -11,7 +11,7 @@ from coord_codec.geometry import GeometryName
 
 Completeness = Literal["complete", "repaired", "partial"]
 Geometry = GeometryName
-Order = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
+AnswerOrder = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
 Status = Literal["ok", "partial", "failed", "empty"]
 
 

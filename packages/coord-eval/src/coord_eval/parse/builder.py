@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, InputError, coord_tokens
-from coord_codec import Geometry as Kind
-from coord_codec.fields import Order, Unit, check_unit, names_of, rotated_corners
+from coord_codec import Geometry as Shape
+from coord_codec.fields import NumberOrder, Unit, check_unit, names_of, rotated_corners
 from coord_eval.parse.answer import (
     OVERSHOOT,
     Answer,
@@ -47,7 +47,7 @@ def shape_order(geometry: Geometry) -> str:
     return "xyxy" if kind.is_box else "xy" if kind.has_points else ""
 
 
-def _enclosing_box(kind: Kind, unit: Sequence[float]) -> tuple[float, float, float, float]:
+def _enclosing_box(kind: Shape, unit: Sequence[float]) -> tuple[float, float, float, float]:
     """Return the box around a shape, or the small square around a single point, clipped at the image border."""
     x1, y1, x2, y2 = kind.to_box(tuple(unit))
     r = POINT_RADIUS if (x1, y1) == (x2, y2) and not kind.closed else 0.0
@@ -86,7 +86,7 @@ ROW_IN_LABEL = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
 _ANGLE = re.compile(rf"(?:{'|'.join(names_of('turn'))})[\"'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.IGNORECASE)
 _PIXELS = re.compile(r"[0-9]\s?px\b")
 _BOOLEANS = {"true": True, "false": False}
-_ORDERS: dict[str, Order] = {"xywh": "xywh", "cxcywh": "cxcywh"}
+_ORDERS: dict[str, NumberOrder] = {"xywh": "xywh", "cxcywh": "cxcywh"}
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 from coord_codec import MARKERS, InputError, MarkerFamily
 from coord_codec.arguments import expect
 from coord_codec.registry import Registry
-from coord_eval.parse.answer import Order
-from coord_eval.parse.numbers import NUMBER, Kind, read_number
+from coord_eval.parse.answer import AnswerOrder
+from coord_eval.parse.numbers import NUMBER, NumberKind, read_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class TextFormat:
     pattern_after: str = ""
     label: Literal["inside", "before"] = "inside"
     number: str = NUMBER
-    order: Order = "xyxy"
+    order: AnswerOrder = "xyxy"
     scale: float | None = None
     bins: int | None = None
     offset: float = 0.0
@@ -93,8 +93,9 @@ class TextFormat:
     reader: Literal["", "lines", "table"] = ""
 
     def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise ValueError(f"{self.name}: order: expected one of {', '.join(get_args(Order))}, found {self.order!r}")
+        if self.order not in get_args(AnswerOrder):
+            orders = ", ".join(get_args(AnswerOrder))
+            raise ValueError(f"{self.name}: order: expected one of {orders}, found {self.order!r}")
         if sum(map(bool, (self.pattern, self.markers, self.keys, self.reader))) != 1:
             raise ValueError(f"{self.name}: expected one of pattern, markers and keys")
         for name in ("pattern", "number", "opening", "hint", "noise"):
@@ -108,7 +109,7 @@ class TextFormat:
         object.__setattr__(self, "divisor", self.divisor or ("`scale`" if self.scale is None else f"{self.scale:g}"))
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> NumberKind:
         """What the format says about the geometry of coordinates: by their number, points, or boxes."""
         return self.geometry or ("point" if len(self.order) == 2 else "box")
 

@@ -12,7 +12,7 @@ from coord_codec import GEOMETRIES
 from coord_codec.fields import ATTRIBUTES, Meaning, meaning_of
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.formats import FORMATS, TextFormat
-from coord_eval.parse.numbers import Kind
+from coord_eval.parse.numbers import NumberKind
 
 Role = Literal["list", "other", "label", "score", "centre", "size", "labels", "side", "corner", "shape"]
 _WORDS: Mapping[Role, str] = {
@@ -128,7 +128,7 @@ class FieldMeaning(NamedTuple):
     role: Role
     sides: tuple[str, ...] = ()
     row: TextFormat | None = None
-    kind: Kind = "any"
+    kind: NumberKind = "any"
     unit: str = ""
 
 

@@ -22,7 +22,7 @@ PERCENT = r"[ \t]?%"
 """What makes a number after it a percentage, which is a share of the image whatever the scale of plain numbers is."""
 Value = tuple[float, float | None, int | None]
 """A coordinate as written; its value in [0, 1], None for a plain number; and the index of its token, None without."""
-Kind = str
+NumberKind = str
 """What the text says about the geometry of numbers: its name, or `any` if it says nothing."""
 
 _PART = re.compile(
@@ -125,7 +125,7 @@ def proper_boxes(numbers: Sequence[float]) -> bool:
 
 def split_shapes(
     groups: Sequence[Sequence[T]],
-    kind: Kind,
+    kind: NumberKind,
     requested: Geometry,
     value: Callable[[T], float] = lambda item: item,  # type: ignore[assignment,return-value]
 ) -> list[tuple[Geometry, list[T]]]:
@@ -168,7 +168,7 @@ def split_shapes(
     return shapes
 
 
-def _stated_or_requested(groups: Sequence[Sequence[Any]], kind: Kind, requested: Geometry) -> Kind:
+def _stated_or_requested(groups: Sequence[Sequence[Any]], kind: NumberKind, requested: Geometry) -> NumberKind:
     """Return the geometry that the text states, or what the caller expects if the text leaves it open."""
     if requested == "point" and kind in ("any", "box"):
         return "box" if kind == "box" or {len(group) for group in groups} == {4} else "point"
@@ -183,7 +183,7 @@ def _stated_or_requested(groups: Sequence[Sequence[Any]], kind: Kind, requested:
     return requested if all(map(GEOMETRIES[requested].fits, counts)) else kind
 
 
-def _outlines(groups: Sequence[Sequence[T]], kind: Kind) -> list[list[T]]:
+def _outlines(groups: Sequence[Sequence[T]], kind: NumberKind) -> list[list[T]]:
     """Return the numbers of each shape other than a box: those of each list, or of the lists of x and y together."""
     expected = GEOMETRIES[kind]
     alone = expected.fixed and expected.least == expected.step
@@ -194,7 +194,7 @@ def _outlines(groups: Sequence[Sequence[T]], kind: Kind) -> list[list[T]]:
     return [flat[i : i + length] for i in range(0, len(flat), length)]
 
 
-def _flat_shapes(items: list[T], kind: Kind, value: Callable[[T], Any]) -> list[tuple[Geometry, list[T]]]:
+def _flat_shapes(items: list[T], kind: NumberKind, value: Callable[[T], Any]) -> list[tuple[Geometry, list[T]]]:
     """Divide one list of numbers: several boxes, if all of them have their corners in order, else an outline."""
     if kind == "any" and len(items) > 4 and len(items) % 2 == 0:
         if len(items) % 4 == 0 and proper_boxes([value(item) for item in items]):

@@ -11,11 +11,20 @@ from itertools import pairwise
 
 from coord_codec import GEOMETRIES, InputError
 from coord_codec.fields import is_deleted, meaning_of, names_place, turn_of
-from coord_eval.parse.answer import Confidence, Geometry, Order, corners
+from coord_eval.parse.answer import AnswerOrder, Confidence, Geometry, corners
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.keys import ACTIONS, NO_BOX, PLACES, WEAK_LABELS, FieldMeaning, Keys
-from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_number, read_value, split_shapes, values_in
+from coord_eval.parse.numbers import (
+    NUMBER,
+    NumberKind,
+    Value,
+    number_of,
+    read_number,
+    read_value,
+    split_shapes,
+    values_in,
+)
 from coord_eval.parse.orders import ORDER_KEYS
 from coord_eval.parse.refusals import says_nothing
 
@@ -73,7 +82,7 @@ class Field:
         is_origin = meaning_of(self.key) in ("setting", "turn") and any(numbers)
         return " ".join(f"{number:g}" for number in numbers) if is_origin else None
 
-    def shapes(self, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:
+    def shapes(self, kind: NumberKind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:
         """Return the shapes of the value: those of each list of lists apart."""
         bounds = [0, *self.breaks, len(self.groups)]
         runs = [[group for group in self.groups[a:b] if group] for a, b in pairwise(bounds)]
@@ -143,7 +152,7 @@ def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, Value]:
     return sides
 
 
-_SIDES_OF: Mapping[Order, tuple[str, ...]] = {
+_SIDES_OF: Mapping[AnswerOrder, tuple[str, ...]] = {
     "xyxy": ("x1 y1 x2 y2",),
     "xywh": ("x y w h", "x1 y1 w h"),
     "cxcywh": ("cx cy w h",),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec.layouts import LAYOUTS
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.pages import PALETTE, figure
 from coord_eval.metrics.breakdowns import EDGES, edge_errors
 from coord_eval.report.plot import INK, box_rows, chart

@@ -14,6 +14,7 @@ import numpy as np
 
 from coord_codec import AnnotationSet, Object, geometry_of, read_annotations
 from coord_codec.files import InputError, write_text
+from coord_codec.geometry.base import Box
 from coord_codec.instance_file import instance_line
 from coord_codec.json_file import JsonFile
 from coord_eval.boxes.ground_truth import GroundTruth
@@ -21,7 +22,7 @@ from coord_eval.intake.digests import digest_of_truth
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.joining import IdIndex
 from coord_eval.review.decisions import Decision, Decisions, read_decisions
-from coord_eval.review.findings import Box, rows_by_place
+from coord_eval.review.findings import rows_by_place
 
 _OF_OLD_BOX = ("segmentation", "keypoints", "num_keypoints", "rotated_box", "rotation")
 """Fields of a COCO annotation that belong to its box, and are dropped if that changes."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec.layouts import LAYOUTS
+from coord_codec.box_transforms import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.match.overlaps import pairs_within

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.files import InputError, read_bytes, write_text
-from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.sorting import places_in_images
 from coord_eval.labelling.formats import EXPORTS
 from coord_eval.review.findings import ReviewFinding

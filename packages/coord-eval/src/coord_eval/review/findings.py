@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coord_codec.geometry.base import Box
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import places_in_images
 
@@ -17,7 +18,6 @@ KINDS = {
     "mixed": "another name and another box",
 }
 """Kinds of faults, and what each says about the label."""
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.geometry.base import Box
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.digests import digest_of
-from coord_eval.review.findings import KINDS, Box, ReviewFinding
+from coord_eval.review.findings import KINDS, ReviewFinding
 
 VERSION = 1
 """Version of `review.json`; increased when a key changes its meaning."""

@@ -17,9 +17,9 @@ import numpy as np
 from pydantic import Field, StrictInt, StrictStr
 from pydantic.dataclasses import dataclass
 
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
 from coord_codec.files import InputError, atomic_write, read_json_lines
-from coord_codec.layouts import LAYOUTS
 from coord_codec.records import validated
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.joining import IdIndex

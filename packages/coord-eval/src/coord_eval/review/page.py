@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
-from coord_codec.layouts import LAYOUTS
+from coord_codec.geometry.base import Box
 from coord_codec.pages import Card, Drawn, Gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
 from coord_eval.report.photograph import photograph
 from coord_eval.review.decisions import CHOICES
-from coord_eval.review.findings import KINDS, Box, ReviewFinding
+from coord_eval.review.findings import KINDS, ReviewFinding
 from coord_eval.review.judged import JudgedLabels
 
 if TYPE_CHECKING:

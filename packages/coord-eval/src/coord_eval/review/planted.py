@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from coord_codec.layouts import LAYOUTS
+from coord_codec.box_transforms import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order

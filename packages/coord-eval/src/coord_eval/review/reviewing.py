@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
 from coord_codec.files import InputError
-from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import places_in_images

@@ -16,8 +16,8 @@ import numpy as np
 from coord_codec import BoxFlag, BoxTable, CoordGrid, InputError, Instance, MarkerFamily, Object
 from coord_codec.arguments import plain
 from coord_codec.box_table import to_pixels
+from coord_codec.box_transforms import LAYOUTS
 from coord_codec.counts import counted
-from coord_codec.layouts import LAYOUTS
 from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth

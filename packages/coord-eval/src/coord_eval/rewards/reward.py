@@ -16,7 +16,7 @@ from coord_eval.rewards.kinds import REWARDS
 from coord_eval.rewards.measures import duplicate_boxes
 from coord_eval.settings import LabelSettings
 
-Kind = str | Mapping[str, float]
+RewardKind = str | Mapping[str, float]
 """A name of `REWARDS`, or weights of several, whose mean is the reward."""
 
 
@@ -46,7 +46,7 @@ class RewardedAnswer:
 def box_reward(
     answers: Sequence[str],
     truths: Sequence[Truth],
-    kind: Kind = "f1",
+    kind: RewardKind = "f1",
     *,
     parts: bool = False,
     format: str | MarkerFamily = "auto",
@@ -97,7 +97,7 @@ def box_reward(
     return _with_parts(judged, value_I, values) if parts else value_I.tolist()
 
 
-def _weights(kind: Kind) -> Mapping[str, float]:
+def _weights(kind: RewardKind) -> Mapping[str, float]:
     """Return the weights of a kind by name; raises an InputError for an unknown name, or weights not above 0."""
     weights = {kind: 1.0} if isinstance(kind, str) else kind
     if not weights:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coord_codec.layouts import FIELDS, LAYOUTS
+from coord_codec.box_transforms import FIELDS, LAYOUTS
 from coord_data.inspection.numbers.meaning import TURNED, Meaning, Shift
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import ReadAs

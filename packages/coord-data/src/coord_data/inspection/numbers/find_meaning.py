@@ -18,7 +18,7 @@ from functools import cached_property, partial
 import numpy as np
 from tqdm import tqdm
 
-from coord_codec.layouts import COMMON_INPUTS, LAYOUTS
+from coord_codec.box_transforms import COMMON_INPUTS, LAYOUTS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.inspection.numbers.laid_out import LaidOut
 from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning, corners_as, fitted, read_as, turned

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coord_codec.layouts import LAYOUTS, TURNS
+from coord_codec.box_transforms import LAYOUTS, TURNS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.inspection.numbers.laid_out import LaidOut, Rows
-from coord_data.inspection.numbers.offsets import TIGHTNESS, Kind, find_offset
+from coord_data.inspection.numbers.offsets import TIGHTNESS, OffsetKind, find_offset
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import Change, Copy, ReadAs
 
@@ -126,7 +126,7 @@ def turned(meaning: Meaning, turn: int, sample: Sample) -> Meaning:
     return replace(meaning, turn=turn, boxes=boxes, evidence_I=sample.evidence(boxes.of(sample.rows_n)))
 
 
-def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,)) -> Meaning:
+def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[OffsetKind] = (TIGHTNESS,)) -> Meaning:
     """Return the meaning with its boxes fitted, by their size alone unless told; a wrong size gives little evidence."""
     offset = find_offset(meaning.boxes.of(sample.rows_n), sample, kinds)
     if offset is None:

@@ -26,7 +26,7 @@ _LEAST_ONSET = 0.02  # smallest onset of the moved boxes, in ranks
 
 
 @dataclass(frozen=True)
-class Kind:
+class OffsetKind:
     """A family of small moves.
 
     Attributes:
@@ -56,11 +56,11 @@ _GRID = np.stack(np.meshgrid(*[np.arange(-8, 9)] * 2, indexing="ij"), axis=-1).r
 _SHIFTS = _GRID[(_GRID == 0).any(axis=1) | (_GRID % 2 == 0).all(axis=1)] / 100
 _SMALLER = np.round(np.arange(0.7, 0.98, 0.03), 4)
 _SIZES = np.concatenate([_SMALLER, np.round(1 / _SMALLER[::-1], 4)])
-TIGHTNESS = Kind("tightness", _SIZES[:, None], inflate, 1.0, 0.02, 0.0, 1.2)
+TIGHTNESS = OffsetKind("tightness", _SIZES[:, None], inflate, 1.0, 0.02, 0.0, 1.2)
 """Resizing of boxes about their own centres."""
 KINDS = (
-    Kind("resized", np.round(np.arange(0.76, 1.3001, 0.02), 4)[:, None], np.multiply, 1.0, 0.03, 0.03, 1.5),
-    Kind("shifted", _SHIFTS, lambda b, v: b + np.tile(v, 2), 0.0, 0.012, 0.015, 1.4),
+    OffsetKind("resized", np.round(np.arange(0.76, 1.3001, 0.02), 4)[:, None], np.multiply, 1.0, 0.03, 0.03, 1.5),
+    OffsetKind("shifted", _SHIFTS, lambda b, v: b + np.tile(v, 2), 0.0, 0.012, 0.015, 1.4),
     TIGHTNESS,
 )
 
@@ -81,7 +81,7 @@ class Offset:
         background: what boxes beside the objects gain by this move; None if that was not asked
     """
 
-    kind: Kind
+    kind: OffsetKind
     step: tuple[float, ...]
     least: float
     before: float
@@ -100,7 +100,7 @@ class Offset:
         return self.kind.move(boxes_N4, np.array(self.step))
 
 
-def find_offset(boxes_n4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
+def find_offset(boxes_n4: np.ndarray, sample: Sample, kinds: Sequence[OffsetKind]) -> Offset | None:
     """Return the move that increases the onset at the sides of the boxes most; None if no increase is significant."""
     if sample.says_nothing:
         return None
@@ -196,7 +196,7 @@ def _lies_on_weaker_edges(moved_n4: np.ndarray, boxes_n4: np.ndarray, sample: Sa
     return z_value(moved_I - stated_I) < -_AS_GOOD
 
 
-def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_n4: np.ndarray, sample: Sample) -> bool:
+def _is_better_at_any_size(kind: OffsetKind, step_D: np.ndarray, boxes_n4: np.ndarray, sample: Sample) -> bool:
     """Return whether moved boxes fit better than the stated ones even if both have the size that fits them best."""
     if kind is TIGHTNESS:
         return True
@@ -204,7 +204,7 @@ def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_n4: np.ndarray,
     return z_value(moved_I - stated_I) >= _AS_GOOD
 
 
-def _refined(kind: Kind, step_D: np.ndarray, boxes_n4: np.ndarray, sample: Sample) -> np.ndarray:
+def _refined(kind: OffsetKind, step_D: np.ndarray, boxes_n4: np.ndarray, sample: Sample) -> np.ndarray:
     """Return the step near a step with the largest onset, one axis after the other; what is too small is neutral."""
     for axis in range(len(step_D) if kind.reach else 0):
         nearby_KD = np.tile(step_D, (13, 1))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from coord_codec.layouts import LAYOUTS, TURNS
+from coord_codec.box_transforms import LAYOUTS, TURNS
 from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import Sample, is_inside, is_inside_along, z_value
 from coord_data.inspection.numbers.laid_out import (
@@ -40,7 +40,7 @@ from coord_data.inspection.numbers.meaning import (
 from coord_data.looking.engines import execution
 from coord_data.looking.processes import in_processes
 from coord_data.sources.raw_boxes import RawBoxes
-from coord_data.sources.read_as import KINDS, OF_ONE_SIZE, Copy, Kind, inflate
+from coord_data.sources.read_as import KINDS, OF_ONE_SIZE, Copy, CopyKind, inflate
 
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
@@ -161,7 +161,7 @@ def find_copy(
 
 
 def _close_values(
-    raw: RawBoxes, layout: str, kind: Kind, values: Sequence[float], sizes_I2: np.ndarray
+    raw: RawBoxes, layout: str, kind: CopyKind, values: Sequence[float], sizes_I2: np.ndarray
 ) -> dict[float, int]:
     """Return the values of a copy that are possible, each with the number of boxes that lie inside their images."""
     axes_of = partial(_of_copies, raw, layout, [Copy(kind, value) for value in values], sizes_I2)
@@ -175,12 +175,12 @@ def _close_values(
 
 
 @lru_cache
-def _usual_values(kind: Kind) -> frozenset[float]:
+def _usual_values(kind: CopyKind) -> frozenset[float]:
     """Return the values that copies usually have."""
     return frozenset(_USUAL_FACTORS if kind == "times" else map(float, (*_USUAL_SIZES, *range(64, 4097, 16))))
 
 
-def _rank(kind: Kind, value: float) -> bool:
+def _rank(kind: CopyKind, value: float) -> bool:
     """Return whether a value is less usual than others: no multiple of 32, and not in use with well-known models."""
     return kind != "times" and bool(value % 32) and value not in _USUAL_SIZES
 

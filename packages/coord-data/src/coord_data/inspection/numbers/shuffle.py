@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from coord_codec.layouts import TURNS
+from coord_codec.box_transforms import TURNS
 from coord_data.inspection.numbers.edges import Sample, is_inside
 from coord_data.sources.raw_boxes import IN_A_ROW
 
