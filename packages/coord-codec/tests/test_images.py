@@ -23,8 +23,10 @@ def saved(path, image, **options):
     return path
 
 
-# How the eight orientations of EXIF are turned upright, as its specification describes them.
+# How the eight orientations of EXIF are turned upright, as its specification describes them; it has no 0 and no 9.
 UPRIGHT = {
+    0: lambda a: a,
+    9: lambda a: a,
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],
@@ -51,7 +53,8 @@ def test_orientation_is_applied(tmp_path, orientation, name, options):
     assert apart <= (8 if name == "a.jpg" else 0)  # another turn is more than 100 apart
     facts = image_facts(path)
     assert facts.size == decoded.size == expected.shape[1::-1] and facts.stored_size == (32, 8)
-    assert len(facts.notes) == (orientation > 1)
+    assert len(facts.notes) == (orientation in range(2, 9))
+    assert facts.orientation == (orientation if facts.notes else 1)
 
 
 ALPHA = np.dstack([RGB, RAMP])
@@ -114,6 +117,9 @@ def test_animation_gives_its_first_frame(tmp_path):
         path = saved(tmp_path / name, frames[0], save_all=True, append_images=frames[1:], **options)
         assert decode_image(path).getpixel((0, 0)) == (255, 0, 0)
         assert "first" in image_facts(path).notes[0]
+    # The further images of a telephone's photograph are a preview or a gain map.
+    path = saved(tmp_path / "a.jpg", frames[0], format="MPO", save_all=True, append_images=frames[1:])
+    assert Image.open(path).n_frames == 2 and image_facts(path).notes == ()
 
 
 def png_header(width, height):

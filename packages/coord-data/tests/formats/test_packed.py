@@ -293,6 +293,8 @@ def test_several_columns_that_fit_are_refused_until_one_is_chosen(tmp_path, role
     assert read(tmp_path / "a.parquet", fields=f"{role}={choice}") == {"a.jpg": [CAT]}
     with pytest.raises(InputError, match="expected one of"):
         read(tmp_path / "a.parquet", fields=f"{role}=nothing")
+    with pytest.raises(ValueError, match="each once"):
+        read(tmp_path / "a.parquet", fields=f"{role}=nothing,{role}={choice}")
 
 
 SHARDS = {

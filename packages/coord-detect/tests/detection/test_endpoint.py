@@ -258,6 +258,7 @@ GEMMA = {"image_processor_type": "Gemma3ImageProcessorFast", "size": {"height": 
         ({"preprocessor_config.json": QWEN}, {}, (192, 192), (96, 96)),
         ({"preprocessor_config.json": QWEN}, {"max_pixels": 36864}, (192, 192), (192, 192)),
         ({"preprocessor_config.json": QWEN}, {}, (8, 8), (32, 32)),
+        ({"preprocessor_config.json": QWEN}, {"min_pixels": 4096}, (8, 8), (64, 64)),
         ({"preprocessor_config.json": QWEN}, {}, (402, 2), (402, 2)),  # the processor refuses it
         ({"preprocessor_config.json": QWEN | {"do_resize": False}}, {}, (108, 84), (108, 84)),
         ({"preprocessor_config.json": {"image_processor_type": "SiglipImageProcessor"}}, {}, (108, 84), (108, 84)),

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from coord_eval.diagnosis.fits import ImageFits, is_sure
+from coord_codec import Instance
+from coord_eval import Detections, load_ground_truth
+from coord_eval.diagnosis.fits import ImageFits, best_scored, is_sure
 
 
 def fits(own, other=0.0, images=8, spread=0.0):
@@ -41,3 +43,12 @@ def test_fit_is_clearly_better_by_a_quarter_or_surely_by_15_per_cent(own, spread
 @pytest.mark.parametrize(("images", "expected"), [(7, False), (8, True)])
 def test_nothing_is_sure_of_fewer_than_eight_images(images, expected):
     assert is_sure(np.full(images, 0.1)) == expected
+
+
+def test_boxes_of_an_image_without_objects_are_not_among_the_best():
+    cat = {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}
+    sets = [("a.jpg", []), ("b.jpg", [cat]), ("c.jpg", [])]
+    truth = load_ground_truth([Instance(image=name, width=10, height=10, objects=found) for name, found in sets])
+    image_D, scores_D = np.array([0, 0, 1, 1, 2, 2]), np.array([0.9, 0.8, 0.3, 0.2, 0.9, 0.8])
+    boxes = Detections.of(truth, image_D, np.zeros(6, int), np.ones((6, 4)), scores_D, np.arange(6))
+    assert best_scored(truth, boxes).tolist() == [False, False, True, False, False, False]
