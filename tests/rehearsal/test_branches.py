@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 ASKS = re.compile(r"cuda\.(is_available|device_count|get_device_name)|\.is_cuda|\.type == \"cuda\"")
 PLACES = {
     "coord_losses/fused/autograd.py": "not rehearsed: 16-bit products added to a float32 total are a kernel of a GPU",
-    "coord_detect/grammar/matched.py": "not rehearsed: pinned memory needs a driver",
     "coord_detect/speed/of_checkpoint.py": "test_model answers by passes of fixed shapes",
     "coord_detect/speed/passes.py": "test_model runs what a CUDA graph would record; none is here",
     "coord_trainer/cli/options.py": "test_deepspeed_is_told_of_the_gpu",

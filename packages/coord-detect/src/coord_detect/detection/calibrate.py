@@ -28,7 +28,7 @@ from coord_detect.settings.record import Settings
 
 if TYPE_CHECKING:
     from coord_codec import Instance
-    from coord_eval import Calibration, ReportSettings
+    from coord_eval import Calibration
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def calibrate_model(
     if failed := [record for record in records if record["finish_reason"] == "error"]:
         first = f"{failed[0]['image']}: {failed[0]['error']}"
         say(f"  {counted(len(failed), 'image')} cannot be answered; the first, {first}")
-    from coord_eval import fit_calibration, score
+    from coord_eval import ReportSettings, fit_calibration, score
 
     if only:
         truth = replace(truth, instances=tuple(_with_names(instance, detector.only) for instance in truth.instances))
