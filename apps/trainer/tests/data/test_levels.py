@@ -18,6 +18,7 @@ def normalised(mean, std):
 
 CODED = {
     "alike": (normalised([0.5] * 3, [0.5] * 3), np.uint8),
+    "257 levels": (np.arange(257, dtype=np.float32), np.uint16),
     "each channel": (normalised(CLIP_MEAN, CLIP_STD), np.uint16),
     "zeros of both signs": (np.float32([[0.0, -0.0], [np.nan, np.inf]]), np.uint8),
     "one value": (np.float32(3.5), np.uint8),
