@@ -55,7 +55,10 @@ def test_bypass_ends_with_its_context_even_after_an_error():
         raise RuntimeError("inside")
     assert torch.equal(logits(model), expected)
     with bypass_head_hook(model):
-        assert not torch.equal(logits(model), expected)
+        with bypass_head_hook(model):
+            bypassed = logits(model)
+        assert torch.equal(logits(model), bypassed)
+        assert not torch.equal(bypassed, expected)
 
 
 def test_active_offsets_are_those_of_the_head():
@@ -281,6 +284,16 @@ def test_deepcopy_uses_its_own_tables():
         with torch.no_grad():
             tables_of(model).embed_offset.zero_()
         assert not torch.equal(logits(twin), logits(model))
+
+
+def test_a_copy_proves_its_own_head():
+    model = prepared(tie_head=False).train()
+    twin = copy.deepcopy(model)
+    replaced(twin, from_weight)
+    loss = twin(**batch())
+    model(**batch()).logits.sum().backward()  # the first model's head has no part in the loss of the copy
+    with pytest.raises(ValueError, match="computed the loss"):
+        loss.backward()
 
 
 def test_pickle_keeps_the_hooks():

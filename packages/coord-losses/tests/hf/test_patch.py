@@ -13,6 +13,7 @@ from torch import nn
 
 from coord_losses import CoordObjective, ObjectiveConfig, supervised_rows
 from coord_losses.hf import patch, unpatch
+from coord_losses.hf.patch import patch_state
 
 transformers = pytest.importorskip("transformers", reason="models to patch")
 RELEASE = tuple(map(int, transformers.__version__.split(".")[:2]))
@@ -164,6 +165,16 @@ def test_router_loss_of_a_mixture_is_added_where_it_is_asked_for(name, how):
     given = {key: batch[key] for key in ("input_ids", "attention_mask", "labels")}
     own = model(**given, output_router_logits=True).loss - model(**given, output_router_logits=False).loss
     torch.testing.assert_close(own, 0.5 * outputs.aux_loss, rtol=1e-4, atol=1e-5)
+
+
+def test_logged_router_loss_is_the_mean_over_tokens():
+    model = patch(tiny_models.model("Mixtral"), tiny_models.objective()).train()
+    batches = [tiny_models.collator()(tiny_models.samples()[part]) for part in (slice(2), slice(2, 8))]
+    losses = [model(**batch, output_router_logits=True).aux_loss.item() for batch in batches]
+    tokens = [int((batch["labels"][:, 1:] != -100).sum()) for batch in batches]
+    expected = sum(loss * count for loss, count in zip(losses, tokens, strict=True)) / sum(tokens)
+    logged = patch_state(model).flush()["router_aux_loss"]
+    assert logged == pytest.approx(model.config.router_aux_loss_coef * expected, rel=1e-5)
 
 
 def test_router_loss_that_a_model_does_not_return_is_refused():

@@ -63,6 +63,18 @@ def test_trainer_that_makes_its_model_logs_the_terms(tmp_path):
     assert logs["box"] == pytest.approx(output.weighted()["box"].item(), rel=1e-4)
 
 
+def test_diagnostics_are_those_of_the_steps_that_are_logged(tmp_path):
+    logs = {}
+    for every in (1, 2):
+        trainer = train_once.made(str(tmp_path), "Qwen2", 3, 1, logging_steps=every, max_steps=4, learning_rate=0.0)
+        trainer.train()
+        logs[every] = trainer.state.log_history[:-1]
+    for each, other in zip(logs[1][1::2], logs[2], strict=True):
+        diagnosed = [key for key in each if key.startswith("diagnostics/")]
+        assert diagnosed
+        assert {key: each[key] for key in diagnosed} == pytest.approx({key: other[key] for key in diagnosed}, rel=1e-5)
+
+
 @pytest.mark.parametrize("data", [None, train_once.Stream()], ids=["list", "stream"])
 def test_trainer_gradients_do_not_depend_on_ranks(data, tmp_path, monkeypatch):
     expected, output = reference("Qwen2")
@@ -126,7 +138,8 @@ def test_trainer_refuses_a_model_that_is_not_patched(tmp_path):
         coord_losses.hf.CoordTrainer(model=tiny_models.model("Qwen2"), args=arguments)
 
 
-REFUSED = {"label_smoothing_factor": 0.1, "loss_type": "dft", "use_liger_kernel": True, "dispatch_batches": True}
+REFUSED = {"label_smoothing_factor": 0.1, "loss_type": "dft", "use_liger_kernel": True}
+REFUSED |= {"dispatch_batches": True, "compute_loss_func": max}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -137,11 +150,12 @@ def test_trainer_refuses_arguments_that_would_have_no_effect(name, tmp_path, mon
         from accelerate import Accelerator
 
         monkeypatch.setattr(Accelerator, "num_processes", 2)
-    else:
+    elif name != "compute_loss_func":
         setattr(arguments, name, REFUSED[name])
     with pytest.raises(ValueError, match=name):
         coord_losses.hf.CoordTrainer(
             model=patch(tiny_models.model("Qwen2"), tiny_models.objective()),
             args=arguments,
             train_dataset=tiny_models.samples(),
+            compute_loss_func=REFUSED[name] if name == "compute_loss_func" else None,
         )

@@ -16,40 +16,47 @@ class Stream(torch.utils.data.IterableDataset):
         return iter(tiny_models.samples())
 
 
-def train(
+ONE_STEP = {
+    "max_steps": 1,
+    "optim": "sgd",
+    "learning_rate": 1.0,
+    "lr_scheduler_type": "constant",
+    "max_grad_norm": 0.0,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "use_cpu": True,
+    "disable_tqdm": True,
+}
+
+
+def train(out, name, batch, accumulation, trainer=CoordTrainer, config=tiny_models.CONFIG, *, init=False, data=None):
+    trained = made(out, name, batch, accumulation, trainer, config, init=init, data=data)
+    before = [p.detach().clone() for p in (patched(name, config) if init else trained.model).parameters()]
+    trained.train()
+    gradients = [b - p.detach() for b, p in zip(before, trained.model.parameters(), strict=True)]
+    return gradients, trained.state.log_history[0]
+
+
+def made(
     out, name, batch, accumulation, trainer=CoordTrainer, config=tiny_models.CONFIG, *, init=False, data=None, **options
 ):
     arguments = TrainingArguments(
         output_dir=out,
         per_device_train_batch_size=batch,
         gradient_accumulation_steps=accumulation,
-        max_steps=1,
-        optim="sgd",
-        learning_rate=1.0,
-        lr_scheduler_type="constant",
-        max_grad_norm=0.0,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        use_cpu=True,
-        disable_tqdm=True,
-        **options,
+        **ONE_STEP | options,
     )
-
-    def patched():
-        return patch(tiny_models.model(name), tiny_models.objective(config))
-
-    trained = trainer(
-        **({"model_init": patched} if init else {"model": patched()}),
+    return trainer(
+        **({"model_init": lambda: patched(name, config)} if init else {"model": patched(name, config)}),
         args=arguments,
         train_dataset=tiny_models.samples() if data is None else data,
         data_collator=tiny_models.collator(),
     )
-    model = patched() if init else trained.model
-    before = [p.detach().clone() for p in model.parameters()]
-    trained.train()
-    gradients = [b - p.detach() for b, p in zip(before, trained.model.parameters(), strict=True)]
-    return gradients, trained.state.log_history[0]
+
+
+def patched(name, config=tiny_models.CONFIG):
+    return patch(tiny_models.model(name), tiny_models.objective(config))
 
 
 def be_a_rank(rank, out, name, batch, accumulation, data=None):

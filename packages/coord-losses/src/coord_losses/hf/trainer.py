@@ -29,6 +29,11 @@ _REFUSED: tuple[tuple[Callable[[Any], Any], str], ...] = (
         "'nll', or train without patch(model, objective)",
     ),
     (
+        lambda trainer: None if trainer.compute_loss_func is _scaled else trainer.compute_loss_func,
+        "compute_loss_func would never be called: {!r}. Add a term to the objective instead (CoordObjective's terms), "
+        "or train without patch(model, objective)",
+    ),
+    (
         lambda trainer: (
             trainer.args.use_liger_kernel
             and (trainer.args.liger_kernel_config or {}).get("fused_linear_cross_entropy", True)
@@ -62,7 +67,7 @@ class CoordTrainerMixin:
 
     Raises:
         ValueError: if the model is not patched, an argument asks for another loss (label smoothing, `loss_type`,
-            Liger's), one process has several GPUs, or batches are to be dispatched to other ranks
+            `compute_loss_func`, Liger's), one process has several GPUs, or batches are to be dispatched to other ranks
 
     Example:
         >>> from transformers import Trainer
@@ -79,8 +84,7 @@ class CoordTrainerMixin:
                 raise ValueError(message.format(found))
         if trainer.accelerator.num_processes > 1:
             trainer.accelerator.dataloader_config.dispatch_batches = False
-        if trainer.compute_loss_func is None:
-            trainer.compute_loss_func = _scaled
+        trainer.compute_loss_func = _scaled
 
     @property
     def _coord(self) -> PatchState:
