@@ -14,7 +14,7 @@ from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint import recipe, write
 from coord_exporter.checkpoint.read import open_checkpoint
 
-EMBED, HEAD, Q = "model.embed_tokens", "lm_head", "model.layers.0.q"
+EMBED, HEAD, Q = "model.embed_tokens", "lm_head", "model.layers.0.mlp.up_proj"
 EXPERTS = "model.layers.0.experts"
 
 
@@ -58,7 +58,7 @@ def folders(folder, adapter, settings, base=None, tied=True):
     (folder / "adapter").mkdir()
     named = {f"base_model.model.{name}": tensor.clone() for name, tensor in adapter.items()}
     save_file(named, folder / "adapter" / "adapter_model.safetensors", {"format": "pt"})
-    stated = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "target_modules": ["q"], **settings}
+    stated = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "target_modules": ["up_proj"], **settings}
     stated |= {} if any(name.startswith(Q) for name in adapter) else {"target_modules": []}
     (folder / "adapter" / "adapter_config.json").write_text(json.dumps(stated))
     return folder / "base", folder / "adapter"
@@ -90,7 +90,7 @@ TOLD = {f"{EMBED}.weight": with_rows(TABLE, [4, 1], next(iter(TOKENS.values())))
 MADE = [
     (ON_Q, {}, {f"{Q}.weight": BEFORE[f"{Q}.weight"] + 3 * product(ON_Q, Q)}),
     (ON_Q, {"use_rslora": True}, {f"{Q}.weight": BEFORE[f"{Q}.weight"] + 6 / 2**0.5 * product(ON_Q, Q)}),
-    (ON_Q, {"alpha_pattern": {"q": 8}}, {f"{Q}.weight": BEFORE[f"{Q}.weight"] + 4 * product(ON_Q, Q)}),
+    (ON_Q, {"alpha_pattern": {"up_proj": 8}}, {f"{Q}.weight": BEFORE[f"{Q}.weight"] + 4 * product(ON_Q, Q)}),
     (ON_EXPERTS, OF_EXPERTS, {f"{EXPERTS}.w": BEFORE[f"{EXPERTS}.w"] + of_experts()}),
     (ON_EXPERTS, BOTH_OF_EXPERTS, {f"{EXPERTS}.w": BEFORE[f"{EXPERTS}.w"] + of_experts()}),
     ({f"{name.replace('.lora', '.base_layer.lora')}": value for name, value in ON_EXPERTS.items()}, BOTH_OF_EXPERTS,
@@ -109,7 +109,7 @@ MADE = [
      TOLD | {f"{HEAD}.weight": with_rows(TABLE, [4, 1], drawn(2, 4)) + 3 * product(lora(HEAD, 6, 4), HEAD)}),
     ({f"{EMBED}.base_layer.weight": 2 * drawn(6, 4), f"{HEAD}.modules_to_save.default.weight": 3 * drawn(6, 4)},
      {"modules_to_save": ["lm_head"]}, {f"{EMBED}.weight": 2 * drawn(6, 4), f"{HEAD}.weight": 3 * drawn(6, 4)}),
-    ({f"{Q}.modules_to_save.default.weight": 2 * drawn(3, 4)}, {"modules_to_save": ["q"]},
+    ({f"{Q}.modules_to_save.default.weight": 2 * drawn(3, 4)}, {"modules_to_save": ["up_proj"]},
      {f"{Q}.weight": 2 * drawn(3, 4)}),
     (lora(f"{Q}.base_layer", 3, 4), {}, {f"{Q}.weight": BEFORE[f"{Q}.weight"] + 3 * product(ON_Q, Q)}),
     (OFFSETS, {}, {f"{EMBED}.weight": with_rows(TABLE, [5, 2], drawn(2, 4), added=True)}),
