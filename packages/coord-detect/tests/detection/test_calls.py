@@ -13,6 +13,7 @@ from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
 from coord_detect import Detector
 from coord_detect.model.card import read_card
+from coord_detect.settings.record import Settings
 from coord_eval import score
 
 SIZE = (40, 20)
@@ -285,6 +286,20 @@ def test_call_that_others_have_is_refused_with_the_one_that_does_it(call, told, 
         call(Detector(answering(), names=["cat"]), photo)
 
 
+def test_every_key_of_an_object_of_others_is_its_attribute(found):
+    ours = {
+        "label": ("label", "class", "name"),
+        "score": ("score", "confidence"),
+        "box": ("box", "bbox", "xyxy", "boxes"),
+    }
+    for attribute, keys in ours.items():
+        for key in keys:
+            with pytest.raises(TypeError, match=rf"use \.{attribute}$"):
+                found[0][key]
+    with pytest.raises(TypeError, match=r"\.label, \.box and \.score"):
+        found[0][0]
+
+
 def test_names_that_nobody_has_are_missing_as_usual(found):
     for thing in (found, found[0], Detector(answering())):
         assert not hasattr(thing, "nothing_of_that_name") and not hasattr(thing, "__wrapped__")
@@ -314,4 +329,11 @@ def test_served_model_answers_by_its_name(photo, tmp_path):
         assert detector.predict(photo).labels == ["cat"]
         assert [r.labels for r in detector.predict(photo.parent, progress=False)] == [["cat"]] * 3
         assert url in str(detector) and "my-model" in str(detector)
-    assert {request["model"] for request in requests} == {"my-model"} and len(requests) == 4
+        assert {request["model"] for request in requests} == {"my-model"} and len(requests) == 4
+        asked = Detector(url, name="my-model", settings=["data.prompt=Find cats."], views=["mirror"], min_score=0.25)
+        (result,) = asked.predict([photo], progress=False)
+        assert set(result.fused["views"]) == {"image", "mirror"}
+        assert "Find cats." in json.dumps(requests[-1]["messages"]) and len(requests) == 6
+        with pytest.raises(InputError, match="config is given as well"):
+            Detector(url, name="my-model", settings=["data.prompt=a"], config=Settings())
+        assert Detector(url, name="m", config=Settings(), speed="exact").model.config.evaluation.speed == "exact"

@@ -14,6 +14,7 @@ from coco_document import coco_document
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, card_of, chat_reply, detector, make_images, served
 from PIL import Image
 
+from coord_detect.answers.finish import Finish
 from coord_detect.detection.image_sources import find_sources
 from coord_detect.detection.outcome import report_answers
 from coord_detect.detection.session import answer_sources
@@ -90,6 +91,7 @@ def test_answers_that_nothing_reads_and_dropped_pieces_are_told(tmp_path, capsys
     told = capsys.readouterr().out
     assert "1 answer contains text that no format parses; the first, a.png: 'I see a way to say.\\nReally.'" in told
     assert "1 piece of an answer is no box: 1 no_area" in told
+    assert "nothing to score" not in told and "'')" not in told
 
 
 def test_what_decoding_changed_is_told_on_console_and_page(tmp_path, capsys):
@@ -159,6 +161,49 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
     (record,) = finish(ready, tmp_path, (str(tmp_path / "photos"),)).records
     assert record["objects"] == [] and record["dropped"] == {"other_label": 1}
     assert "1 box with other labels than those of --label" in capsys.readouterr().out
+
+
+EXPECTED = {"precision": 0.91, "recall": 0.72, "note": "few", "classes": {"cat": {"precision": 0.5, "recall": 0.25}}}
+OF_FLIP = {"boxes": 31, "merged": 17, "alone": 7, "duplicate": 5}
+FACTS = [
+    ({"views": ["flip", "zoom"], "fusion": {"views": {"flip": OF_FLIP}}}, "flip: 31 boxes, 17 7 5 | zoom: no image"),
+    ({"views": ["flip"], "fusion": {"views": {"flip": OF_FLIP}}}, "flip: 31 17 7 5 duplicates"),
+    ({"fusion": {"joined": 3, "cut": 8}}, "3 of 8 boxes that a tile's edge cuts"),
+    ({"fusion": {"other_label": 2}}, "2 boxes with other labels than those of --label"),
+    ({"fusion": {"names_a_side": 4}}, "4 boxes of the mirror image"),
+    ({"fusion": {"uncalibrated": 6}}, "6 boxes not calibrated"),
+    ({"calibration": {"rests_on": {"images": 12, "boxes": 345}}}, "calibrated on 12 345"),
+    ({"threshold": {"min_score": 0.25}}, "below 0.25 0"),
+    ({"threshold": {"min_score": 0.25}, "fusion": {"below_threshold": 9}}, "below 0.25 9"),
+    (
+        {"threshold": {"min_score": 0.25, "expected": EXPECTED}},
+        "below 0.25 precision 0.910 recall 0.720 (few) | cat: 0.500 0.250",
+    ),
+    (
+        {"threshold": {"min_score": 0.25, "expected": EXPECTED}, "labels": ["cat"]},
+        "below 0.25 precision 0.910 recall 0.720, of all labels together (few) | cat: 0.500 0.250",
+    ),
+    (
+        {"threshold": {"min_score": 0.25, "expected": EXPECTED}, "labels": ["dog"]},
+        "below 0.25 0.910 0.720, of all labels together",
+    ),
+]
+
+
+@pytest.mark.parametrize(("counted", "told"), FACTS)
+def test_every_fact_of_boxes_json_is_told_in_a_line_and_no_other(tmp_path, capsys, monkeypatch, counted, told):
+    make_images(tmp_path / "photos", a=(40, 20))
+    finish(detector(), tmp_path, (str(tmp_path / "photos"),))
+    usual = capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(Finish, "changes", True)
+    monkeypatch.setattr(Finish, "write_counts", lambda *_: {"fusion": {}} | counted)
+    finish(detector(), tmp_path, (str(tmp_path / "photos"),), force=True)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ") and line not in usual]
+    for line, words in zip(lines, told.split(" | "), strict=True):
+        at = 0
+        for word in words.split():
+            assert word in line[at:], (word, line)
+            at = line.index(word, at) + len(word)
 
 
 def test_unknown_names_are_told_with_the_nearest_whatever_their_case(tmp_path):

@@ -54,6 +54,16 @@ def test_log_probabilities_become_the_figures_of_a_local_answer():
     assert request["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
 
 
+def test_log_probabilities_of_a_server_that_lists_no_others_are_the_tokens_own():
+    body = chat_reply(TEXT, token_steps())
+    for step in body["choices"][0]["logprobs"]["content"]:
+        step["top_logprobs"] = None
+    with served(lambda number, request: (200, body)) as (url, requests):
+        (record,) = engine(url).answer([IMAGE])
+    assert record["coord_logprobs"] == pytest.approx([math.log(0.5)] * 3 + [-0.2])
+    assert record["coord_expected"] == pytest.approx([0.25, 0.5, 0.75, 0.875]) and len(requests) == 1
+
+
 @pytest.mark.parametrize("generated", [False, True])
 def test_empty_thought_that_a_server_repeats_from_the_prompt_is_no_part_of_the_answer(generated):
     thought = "<think>\n\n</think>\n\n"
@@ -85,7 +95,10 @@ def test_refused_requests_are_tried_again():
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        ((400, {"error": {"message": "no such model"}}), "answered 400: .*no such model"),
+        ((400, {"error": {"message": "no such model"}}), "answered 400: no such model$"),
+        ((400, {"detail": "no such model"}), "answered 400: no such model$"),
+        ((404, {"error": {"message": "no such model"}}), "answered 404: no such model$"),
+        ((404, {"error": {"message": "not found"}}), "answered 404: not found; .*/v1$"),
         ((500, b"broken"), "/v1 answered 500"),
         ((None, None), "/v1: no answer: .*Connection"),
         ((200, {"unexpected": True}), "no choices"),

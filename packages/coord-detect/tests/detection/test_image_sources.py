@@ -55,6 +55,8 @@ def test_annotations_name_their_images_and_are_the_truth(tmp_path):
     with pytest.raises(InputError, match=r"none of its 1 image is below .*, a\.png first; .*--images"):
         find_sources([str(tmp_path / "i.jsonl")])
     assert find_sources([str(tmp_path / "i.jsonl")], tmp_path / "elsewhere").images[0].path.is_file()
+    make_images(tmp_path, a=(10, 10))  # the folder that is named counts before the one beside the annotations
+    assert find_sources([str(tmp_path / "i.jsonl")], tmp_path / "elsewhere").root == tmp_path / "elsewhere"
     with pytest.raises(InputError, match="--images"):
         find_sources([str(tmp_path / "a.png")], images=tmp_path)
 

@@ -1,6 +1,7 @@
 """Answers into a folder: resumed, torn, failed, over several processes, by concurrent requests."""
 
 import json
+from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -203,3 +204,45 @@ def test_each_setting_that_answers_depend_on_is_one_of_the_session(setting):
     engine = RuleEngine()
     engine.names, engine.max_new_tokens = ("cat",), 64
     assert session.session_settings(detector(engine, setting)) != session.session_settings(detector(engine))
+
+
+def test_each_fact_of_model_and_boxes_is_one_of_the_session(tmp_path, monkeypatch):
+    def engine(**facts):
+        made = RuleEngine()
+        vars(made).update({"names": ("cat",)} | facts)
+        return made
+
+    local = detector(engine())
+    served = engine(urls=("http://a/v1",), system="be brief", chat_template_kwargs={"enable_thinking": False})
+    monkeypatch.chdir(tmp_path)
+    for name in ("m", "n"):
+        (tmp_path / name).mkdir()
+    changed = {
+        "rule": local,
+        "labels": replace(local, labels=frozenset({"dog"})),
+        "only": detector(engine(only=("dog",))),
+        "min_score": local.with_threshold(min_score=0.5),
+        "views": detector(engine(), "evaluation.views=[mirror]"),
+        "names": detector(engine(names=("dog",))),
+        "tokens": detector(engine(max_new_tokens=65)),
+        "folder": detector(engine(name="m")),
+        "other folder": detector(engine(name="n")),
+        "server": detector(served),
+        "other server": detector(replace_of(served, urls=("http://b/v1",))),
+        "other name": detector(replace_of(served, name="n")),
+        "system": detector(replace_of(served, system="be long")),
+        "thoughts": detector(replace_of(served, chat_template_kwargs={})),
+    }
+    settings = {name: session.session_settings(model) for name, model in changed.items()}
+    settings["grammar"] = session.session_settings(changed["server"], "vllm")
+    texts = {name: json.dumps(values, sort_keys=True, default=str) for name, values in settings.items()}
+    assert len(set(texts.values())) == len(texts)
+    same = session.session_settings(detector(engine(name=str(tmp_path / "m"))))
+    assert same == settings["folder"]
+    assert session.session_settings(detector(replace_of(served, urls=("http://a/v1/",)))) == settings["server"]
+
+
+def replace_of(engine, **facts):
+    made = type(engine)()
+    vars(made).update(vars(engine) | facts)
+    return made

@@ -94,6 +94,8 @@ def test_tiles_cover_the_image_with_their_overlap(word, size):
 def test_tiles_are_as_large_as_the_model_sees_unreduced():
     (tiles,) = views_of(["tiles:auto"])
     assert tiles.looks(600, 300, Question("?", max_pixels=65536))[0].crop == (0, 0, 256, 256)
+    assert tiles.looks(256, 256, Question("?", max_pixels=65536)) == []  # the image itself is asked already
+    assert len(tiles.looks(257, 256, Question("?", max_pixels=65536))) == 2
 
 
 def test_enlarged_image_may_have_so_many_more_pixels():
