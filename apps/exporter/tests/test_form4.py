@@ -1,10 +1,15 @@
 """`--form 4`: what is written, what stays, and what is refused before anything is written."""
 
+import json
+
 import pytest
 from tiny_checkpoint import edit_json, read_json
 
 from coord_exporter import InputError, merge
+from coord_exporter.checkpoint.folder import Export
+from coord_exporter.checkpoint.read import StoredCheckpoint
 from coord_exporter.expand import expand_vocab
+from coord_exporter.form4 import in_form
 
 ROPE = {"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved": True}
 
@@ -60,3 +65,93 @@ def test_what_the_form_cannot_state_is_refused(files, tmp_path, changes, form, m
     with pytest.raises(InputError, match=match):
         expand_vocab(files / "base", tmp_path / "out", form=form, quiet=True)
     assert not (tmp_path / "out").exists()
+
+
+SPECIAL = {"eos_token": "<e>", "image_token": "<i>", "video_token": "<v>"}
+OF_MODEL = {"image_token": "<i>", "video_token": "<v>"}
+LISTED = {"tokenizer_class": "T", "additional_special_tokens": ["<a>"]}
+
+
+@pytest.mark.parametrize(
+    ("stored", "rewritten", "expected"),
+    [
+        ({"tokenizer_class": "T"}, {}, None),  # as transformers 4 wrote it
+        ({"tokenizer_class": "T", "extra_special_tokens": {"image_token": "<i>"}}, {}, None),
+        ({"tokenizer_class": "T", "backend": "tokenizers"}, {}, LISTED | {"additional_special_tokens": []}),
+        ({"tokenizer_class": "T", "extra_special_tokens": ["<a>"], "backend": "tokenizers"}, {}, LISTED),
+        ({"tokenizer_class": "T", "extra_special_tokens": ["<a>"], "model_specific_special_tokens": {}}, {}, LISTED),
+        (
+            {"tokenizer_class": "T", "extra_special_tokens": ["<a>"]} | SPECIAL,
+            {},
+            LISTED | SPECIAL | {"extra_special_tokens": OF_MODEL},
+        ),
+        ({"extra_special_tokens": ["<old>"]}, {"tokenizer_class": "T", "extra_special_tokens": ["<a>"]}, LISTED),
+        (None, {"tokenizer_class": "T", "extra_special_tokens": ["<a>"]}, LISTED),
+        (None, {}, None),
+    ],
+)
+def test_tokenizer_in_the_form_is_that_of_the_export(tmp_path, stored, rewritten, expected):
+    name, path = "tokenizer_config.json", tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(stored))
+    base = StoredCheckpoint(tmp_path, {"model_type": "qwen2_vl"}, (), None)
+    companions = {} if stored is None else {name: path}
+    others = {"tokenizer.json": {"added_tokens": [1]}} | ({name: rewritten} if rewritten else {})
+    export = in_form(Export(base, {}, base.config, companions, {"kind": "merge"}, others), 4)
+    assert export.rewritten.get(name) == (rewritten or None if expected is None else expected)
+    assert export.rewritten["tokenizer.json"] == others["tokenizer.json"]
+    assert export.entry == {"kind": "merge", "form": 4} and in_form(export, None) is export
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"size": {"shortest_edge": 4, "longest_edge": 9}}, {"min_pixels": 4, "max_pixels": 9}),
+        ({"size": {"longest_edge": 9}, "max_pixels": 8}, {"max_pixels": 8}),  # what is stated stays
+        ({"size": None}, {}),
+        ({"size": {"height": 448, "width": 448}}, {}),
+    ],
+)
+def test_processor_in_the_form_is_in_two_files_with_both_spellings(tmp_path, settings, expected):
+    stored = {"image_processor": settings, "video_processor": {"fps": 2}, "processor_class": "P", "other": 1}
+    base = StoredCheckpoint(tmp_path, {"model_type": "internvl"}, (), None)
+    names = ["processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"]
+    files = in_form(Export(base, {}, base.config, {}, None, {names[0]: stored}), 4).rewritten
+    assert files == {
+        names[0]: {"processor_class": "P", "other": 1},
+        names[1]: settings | expected | {"processor_class": "P"},
+        names[2]: {"fps": 2, "processor_class": "P"},
+    }
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0}
+OLD_YARN = {"rope_theta": 5.0, "rope_scaling": YARN | {"type": "yarn"}}
+PLAIN, OLD_PLAIN = {"rope_type": "default", "rope_theta": 5}, {"rope_theta": 5, "rope_scaling": None}
+VISION = {"model_type": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "section", "parameters", "expected"),
+    [
+        ("qwen2_vl", None, YARN | {"rope_theta": 5.0}, OLD_YARN),
+        ("qwen2_vl", "text_config", YARN | {"rope_theta": 5.0}, OLD_YARN),
+        ("qwen2_vl", None, PLAIN, OLD_PLAIN),
+        ("qwen2_vl", "text_config", PLAIN, OLD_PLAIN),
+        ("qwen2_vl", "vision_config", {"rope_theta": 10000.0}, {"model_type": "qwen2_vl"}),
+        ("internvl", "vision_config", {"rope_theta": 10000.0}, VISION),
+        ("qwen2_vl", None, {"rope_theta": None}, "a number"),
+        ("qwen2_vl", "text_config", {"rope_type": "default"}, "text_config: .* a number"),
+    ],
+)
+def test_rotary_embedding_in_the_form(tmp_path, kind, section, parameters, expected):
+    rest = VISION if section == "vision_config" else {}
+
+    def with_part(part):
+        return {"model_type": kind} | (part if section is None else {section: part})
+
+    config = with_part(rest | {"rope_parameters": parameters})
+    export = Export(StoredCheckpoint(tmp_path, config, (), None), {}, config, {}, None)
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            in_form(export, 4)
+    else:
+        assert in_form(export, 4).config == with_part(expected)

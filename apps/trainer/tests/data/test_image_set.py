@@ -13,7 +13,7 @@ from coord_data.reading.image_set import load_annotated
 from coord_data.reading.rules import ReadingRules
 from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.data.load import load_data, report_sets
+from coord_trainer.data.load import load_data, report_sets, rules_of
 
 IMAGE = {"id": 7, "file_name": "a.png", "width": 200, "height": 100}
 
@@ -213,3 +213,25 @@ def test_run_with_every_bad_record_reaches_its_report(image_folder, tmp_path):
         assert [kind for kind in BAD if BAD[kind][2] not in told] == []
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["data"]["train"]["problems"] == len([line for line in listed if line["set"] == "train"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "stated", "expected"),
+    [
+        ("qwen3_vl", {}, 200),
+        ("qwen3_vl", {"max_side_ratio": 3.0}, 3),
+        ("internvl", {}, None),  # its processor takes any
+        ("internvl", {"max_side_ratio": 3.0}, 3),
+        ("internvl", {"max_side_ratio": 200.0}, 200),  # stated, though it is the default
+        ("qwen3_vl", {"max_side_ratio": None}, None),
+        ("of another maker", {}, 200),
+        (None, {}, 200),
+    ],
+)
+def test_ratio_of_sides_is_the_stated_one_or_else_that_of_the_family(tmp_path, kind, stated, expected):
+    if kind is not None:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    for path in (str(tmp_path), None):
+        config = tiny_config(model={"path": path}, data=stated)
+        default = stated.get("max_side_ratio", 200)
+        assert rules_of(config).max_side_ratio == (default if path is None else expected)

@@ -12,7 +12,7 @@ from coord_data.looking import processes
 from coord_data.reading.image_set import ImageSet, load_annotated
 from coord_data.reading.rules import ReadingRules
 from coord_trainer.config.sections import DataSection
-from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples, WholeRounds
 from coord_trainer.data.targets import TargetWriter
 
@@ -110,3 +110,40 @@ def test_true_boxes_follow_a_random_order_in_every_epoch(opened_run, epoch):
     for index in range(8):
         found = slots.boxes_M4[slots.image_M == index].tolist()
         assert sorted(found) == sorted(list(box.bbox) for box in train.instances[index].objects)
+
+
+def test_objects_beyond_the_most_of_each_source_are_counted_alone(many):
+    """An image with fewer objects leaves no room for those of another."""
+    records = [
+        Instance(
+            image="0.png",
+            width=8,
+            height=8,
+            objects=[{"desc": "a", "bbox": (0, 0, n / 9, 1)} for n in range(1, 1 + count)],
+        )
+        for count in (1, 5, 0, 3)
+    ]
+    images = ImageSet("train", read_annotations(records), many.root, "digest", many.held_in_memory)
+    parts = [MixtureSource(str(most), images, DataSection(max_objects=most)) for most in (3, 4, 9)]
+    samples = Samples(Mixture.of(parts, 0), encoded, [TargetWriter(part.data, True, 0, None) for part in parts], None)
+    assert samples.dropped_objects == 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("data", "most", "kept"),
+    [
+        ({}, 150 * 64 * 24, False),
+        ({}, 150 * 64 * 24 + 1, True),
+        ({"max_pixels": 63}, 150 * 63 * 24 + 1, True),  # images are reduced to it first
+        ({"order": "random"}, 1 << 40, False),
+        ({"queries": "mixed"}, 1 << 40, False),
+        ({"augment": {"flip": 0.5}}, 1 << 40, False),
+    ],
+)
+def test_samples_are_kept_where_they_fit_and_do_not_vary(many, monkeypatch, data, most, kept):
+    monkeypatch.setattr("coord_trainer.data.samples.PRELOAD_BYTES", most)
+    monkeypatch.setattr(Samples, "_encode_all", lambda self, number: [])
+    section = DataSection(**data)
+    samples = samples_of(many, encoded, TargetWriter(section, True, 0, None))
+    assert samples.kept is kept
+    assert samples.keeps(149) is (kept or not data)
