@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -282,10 +283,12 @@ def test_chunks_and_copies_of_any_size_give_the_same_bytes(tmp_path, monkeypatch
 
 
 def test_conversions_of_trained_rows_merge_to_the_same_checkpoint(tmp_path):
-    """Lists of two tables whose ids differ become one list; a base that is not tied has two tables of rows."""
+    """Lists of two tables whose ids differ become one list; rows of a table that is neither stay as they are."""
     rows = TOKENS | {f"{HEAD}.token_adapter.trainable_tokens_delta": 2 * drawn(2, 4)}
-    lists = {"trainable_token_indices": {"embed_tokens": [4, 1], "lm_head": [1, 3]}}
-    base, folder = folders(tmp_path, rows | ON_Q, lists, {f"{HEAD}.weight": drawn(6, 4) - 1}, tied=False)
+    rows["model.other.token_adapter.trainable_tokens_delta"] = drawn(1, 5)
+    lists = {"trainable_token_indices": {"embed_tokens": [4, 1], "lm_head": [1, 3], "other": [2]}}
+    stored = {f"{HEAD}.weight": drawn(6, 4) - 1, "model.other.weight": drawn(3, 5)}
+    base, folder = folders(tmp_path, rows | ON_Q, lists, stored, tied=False)
     report = from_peft(base, folder, tmp_path / "offsets")
     assert (report.rows, report.tables) == (3, 2)
     back = to_peft(base, tmp_path / "offsets", tmp_path / "rows", verify=False)
@@ -298,7 +301,30 @@ def test_conversions_of_trained_rows_merge_to_the_same_checkpoint(tmp_path):
         found = read_all(tmp_path / f"of-{name}")
         assert found.keys() == whole.keys()
         assert all(torch.allclose(found[key], whole[key], atol=1e-6) for key in whole)
+    assert torch.equal(whole["model.other.weight"][2], drawn(1, 5)[0])
     assert read_json(tmp_path / "rows" / "adapter_config.json")["modules_to_save"] is None
+
+
+@pytest.mark.parametrize(
+    ("convert", "adapter", "settings"), [(from_peft, TOKENS, LISTED), (partial(to_peft, verify=False), OFFSETS, {})]
+)
+def test_conversions_check_base_and_vocabulary_of_the_card(tmp_path, convert, adapter, settings):
+    base, folder = folders(tmp_path, adapter, settings)
+    for place in (base, folder):
+        with pytest.raises(InputError, match="lies inside the input"):
+            convert(base, folder, place / "out")
+    told = " ".join(convert(base, folder, tmp_path / "without").warnings)
+    assert "names no digest" in told and ("carries no fingerprint" in told) is (convert is from_peft)
+    card = {"format": 1, "fingerprint": "f", "base": "another"}
+    (folder / "coordexp.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match="trained on another base"):
+        convert(base, folder, tmp_path / "out")
+    told = " ".join(convert(base, folder, tmp_path / "out", force=True).warnings)
+    assert "another base" in told and "cannot be compared" in told and "carries no fingerprint" not in told
+    assert read_json(tmp_path / "out" / "coordexp.json") == card
+    (base / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": []}')
+    with pytest.raises(InputError, match="fingerprint f"):
+        convert(base, folder, tmp_path / "again", force=True)
 
 
 def test_rows_of_one_table_leave_the_other_as_it_is(tmp_path):

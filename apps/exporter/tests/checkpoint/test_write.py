@@ -13,6 +13,7 @@ from tiny_checkpoint import make_adapter, merge_in, merge_quietly, read_all, rea
 
 from coord_exporter import ExportError
 from coord_exporter.checkpoint import write
+from coord_exporter.checkpoint.read import ITEM_BYTES, read_safetensors
 
 
 def check_index(out):
@@ -74,6 +75,9 @@ def test_shards_keep_mixed_types_aligned(tmp_path, bases):
         merge_in(tmp_path, tmp_path / f"out{size}", max_shard_size=size)
         found = read_all(tmp_path / f"out{size}")
         assert all(torch.equal(found[name], extra[name]) for name in extra)
+        for path in (tmp_path / f"out{size}").glob("*.safetensors"):
+            stored = read_safetensors(path)
+            assert all(t.start % ITEM_BYTES[t.dtype] == 0 for t in stored.tensors) and len(stored.header) % 8 == 0
 
 
 @pytest.mark.parametrize("failing", ["pwrite", "copy_file_range", "fsync"])
