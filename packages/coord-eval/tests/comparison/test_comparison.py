@@ -1,6 +1,8 @@
 """Confidence intervals over images and paired comparisons."""
 
+import html
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +60,28 @@ def test_runs_that_found_nothing_have_one_verdict_in_place_of_their_diagnoses(co
     assert not any("diagnosis" in note for note in found.notes)
     page = found.write_report(tmp_path).read_text()
     assert "Images that changed" not in page and "differences of the headline metrics" not in page
+
+
+def test_page_of_a_comparison_has_every_section_and_the_differences(runs, tmp_path):
+    found = compare({"base": runs["base"], "less": runs["less"], "same": runs["base"]}, resamples=10)
+    text = found.write_report(tmp_path).read_text()
+    titles = [re.sub(r"<[^>]+>", " ", title).split() for title in re.findall(r"<summary[^>]*>(<h2.*?)</summary>", text)]
+    ap = found.differences["less"]["AP"]
+    assert [" ".join(title) for title in titles] == [
+        f"less against base AP {ap.value:+.3f} [{ap.low:+.3f}, {ap.high:+.3f}]",
+        "Images that changed: less against base",
+        "same against base AP +0.000 [+0.000, +0.000]",
+        "Metrics 3 runs",
+    ]
+    for name in ("AP", "AP50", "precision", "recall"):
+        row = found.metrics["less"][name]
+        assert re.search(rf"<td[^>]*>{row['value']:.3f} \[{row['low']:.3f}, {row['high']:.3f}\]</td>", text)
+    value = runs["less"].coco["AP"] - runs["base"].coco["AP"]
+    assert ap.value == pytest.approx(value) and found.differences["less"]["recall"].share_better == 0
+    gains = {name: runs["less"].per_class[name]["AP"] - row["AP"] for name, row in runs["base"].per_class.items()}
+    assert found.class_gains["less"] == pytest.approx(gains, nan_ok=True)
+    assert set(found.class_gains["same"].values()) <= {0.0}
+    assert all(html.escape(found.verdict(run), quote=False) in text for run in ("less", "same"))
 
 
 @pytest.mark.slow
