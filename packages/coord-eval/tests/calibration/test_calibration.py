@@ -111,6 +111,15 @@ def test_category_with_enough_boxes_has_a_map_of_its_own():
     assert [o.score for o in calibration.apply(objects)] == [*own, *common]
 
 
+def test_scores_of_any_range_are_even_about_its_middle_and_stay_in_order_beyond_it(fitted):
+    """The knots are flat, so that what is left of the score is seen alone."""
+    flat = replace(fitted[1], range=(-4.0, 2.0), knots=[(-4.0, 0.5), (2.0, 0.5)], classes={})
+    steps = flat([-100.0, -4.0, -1.0, 2.0, 98.0])
+    assert (np.diff(steps) > 0).all() and steps[2] == pytest.approx(0.5)
+    assert steps[:2] + steps[:2:-1] == pytest.approx([1.0, 1.0])
+    assert np.diff(steps)[1] == pytest.approx(2 * (steps[1] - flat([-1e12])[0]) / 2)
+
+
 def test_calibration_file_is_read_back(fitted, tmp_path):
     _, calibration = fitted
     calibration.write(tmp_path / "calibration.json")
