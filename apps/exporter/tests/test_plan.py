@@ -341,8 +341,12 @@ def test_chunks_and_copies_of_any_size_give_the_same_bytes(tmp_path, monkeypatch
     monkeypatch.setattr(recipe, "_CHUNK_VALUES", 1)
     monkeypatch.setattr(write, "_COPY_BYTES", 7)
     merge_quietly(base, folder, tmp_path / "small")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
     monkeypatch.setattr(os, "copy_file_range", lambda *given: (_ for _ in ()).throw(OSError(errno.EXDEV, "no")))
     merge_quietly(base, folder, tmp_path / "read")
+    assert torch.get_num_threads() == threads + 1  # writing takes one, and gives it back
+    torch.set_num_threads(threads)
     assert same_files(tmp_path / "whole", tmp_path / "small") and same_files(tmp_path / "whole", tmp_path / "read")
 
 
