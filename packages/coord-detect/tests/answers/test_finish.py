@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import coord_eval
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
 from coord_detect.answers.finish import FUSED, Finish, ScoreThreshold, asked_threshold
@@ -63,7 +64,7 @@ def test_box_that_is_left_out_is_in_one_count_and_a_score_of_the_threshold_is_ke
 
 @pytest.mark.parametrize(("source", "applies"), [("constant", True), ("coord_logprobs_of_another_kind", False)])
 def test_scores_of_another_source_are_not_calibrated_and_counted(monkeypatch, source, applies):
-    answer, own = record("cat", "dog"), __import__("coord_eval").scored_objects
+    answer, own = record("cat", "dog"), coord_eval.scored_objects
 
     def read(answer, score_source=None, **more):
         if score_source == "coord_logprobs_of_another_kind":
@@ -76,6 +77,24 @@ def test_scores_of_another_source_are_not_calibrated_and_counted(monkeypatch, so
     factor = 0.5 if applies else 1
     assert [item.score for item in found] == pytest.approx([item.score * factor for item in plain])
     assert counts.get("uncalibrated", 0) == (0 if applies else 2)
+
+
+def test_scores_of_all_views_are_calibrated_or_none_is(monkeypatch):
+    """A map for probabilities does not suit an answer without them, beside which others would be on another scale."""
+    own = coord_eval.scored_objects
+
+    def read(answer, score_source=None, **more):
+        if score_source and answer.get("no_probabilities"):
+            raise InputError("no probabilities")
+        return own(answer, **more)
+
+    monkeypatch.setattr("coord_eval.scored_objects", read)
+    finish = Finish(("mirror",), calibration=Half())
+    for image, view in ((True, True), (True, False), (False, True), (False, False)):
+        given = record("cat", no_probabilities=not image)
+        given |= {"views": [{"view": "mirror", **record(), "no_probabilities": not view}]}
+        _, _, counts = finish.objects(given)
+        assert ("uncalibrated" in counts) is not (image and view)
 
 
 def test_boxes_of_distributions_are_those_of_tokens_where_there_are_none():
