@@ -103,7 +103,18 @@ def test_script_of_the_specification_is_the_merge(bases, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("5GB", 5 * 10**9), ("1.5 mib", 3 << 19), ("1B", None), ("0GB", None), (None, None)]
+    ("text", "size"),
+    [
+        ("5GB", 5 * 10**9),
+        (" 1.5 mib ", 3 << 19),
+        ("2KB", 2000),
+        ("1KiB", 1024),
+        ("3MB", 3 * 10**6),
+        ("1TB", 10**12),
+        ("1B", None),
+        ("0GB", None),
+        (None, None),
+    ],
 )
 def test_parse_size(text, size):
     if size is None and text is not None:

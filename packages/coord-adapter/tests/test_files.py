@@ -95,6 +95,14 @@ def test_transformers_load_adapter_restores_logits_on_an_equal_base_or_says_that
     torch.testing.assert_close(logits(base.eval()), expected)
 
 
+def test_load_adapter_takes_the_name_and_what_peft_takes(folder):
+    model = load_adapter(tiny(), folder, adapter_name="b")
+    assert model.active_adapters == ["b"] and not any(p.requires_grad for p in model.parameters())
+    half = load_adapter(tiny(dtype=torch.bfloat16), folder, autocast_adapter_dtype=False)
+    kinds = {p.dtype for name, p in half.named_parameters() if "lora_" in name}
+    assert kinds == {torch.bfloat16}
+
+
 def test_load_adapter_continues_training(saved):
     folder, _, tied = saved
     model = load_adapter(tiny(tied), folder, is_trainable=True).train()

@@ -22,6 +22,7 @@ from offset_tiny import (
 from peft import LoraConfig, get_peft_model
 
 from coord_adapter import MODULE_NAME, bake_offsets, install_coord_offset_adapter
+from coord_adapter.format import GUARD_NAME
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,22 @@ def test_install_refuses_bad_ids(ids, message):
 def test_install_takes_ids_of_any_iterable():
     adapter = install_coord_offset_adapter(tiny(), torch.tensor([7, 3]))
     assert adapter.token_ids.tolist() == [7, 3]
+
+
+def test_install_refuses_a_model_without_one_of_the_two_tables(monkeypatch):
+    for lacking in ("get_input_embeddings", "get_output_embeddings"):
+        model = tiny()
+        monkeypatch.setattr(model, lacking, lambda: None)
+        with pytest.raises(ValueError, match="no input or no output embeddings"):
+            install_coord_offset_adapter(model, IDS)
+
+
+def test_install_puts_the_guard_before_all_that_peft_merges_and_a_check_on_its_swap(monkeypatch):
+    from peft.utils import hotswap
+
+    monkeypatch.setattr(hotswap, "hotswap_adapter_from_state_dict", original := object())
+    assert next(iter(prepared()._modules)) == GUARD_NAME
+    assert hotswap.hotswap_adapter_from_state_dict is not original
 
 
 def test_install_refuses_a_second_install_and_what_is_no_bare_model_with_a_head():
@@ -196,8 +213,20 @@ def test_bake_refuses_a_model_that_peft_wraps_or_without_offsets():
         bake_offsets(peft_model())
     with pytest.raises(ValueError, match="merge_and_unload"):
         bake_offsets(peft_model().get_base_model())
+    with pytest.raises(ValueError, match="merge_and_unload"):  # PEFT beside offsets that it does not wrap
+        bake_offsets(get_peft_model(prepared(), LoraConfig(target_modules=TEXT_LAYERS)))
     with pytest.raises(ValueError, match="nothing to bake"):
         bake_offsets(tiny())
+
+
+def test_bake_leaves_the_hooks_of_others_on_embedding_head_and_body():
+    model, called = prepared(tie_head=False), []
+    for layer in (model.get_input_embeddings(), model.lm_head, model.model):
+        layer.register_forward_hook(lambda *_: called.append("after"))
+        layer.register_forward_pre_hook(lambda *_: called.append("before"))
+    bake_offsets(model)
+    logits(model)
+    assert sorted(called) == ["after"] * 3 + ["before"] * 3
 
 
 def test_bake_after_merge_and_unload_gives_equal_logits(tmp_path):

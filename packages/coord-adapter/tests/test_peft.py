@@ -96,9 +96,13 @@ def test_set_adapter_without_offsets_gives_the_base():
 
 
 def test_model_status_reports_the_adapter():
-    status = get_model_status(peft_model())
+    model = peft_model()
+    status = get_model_status(model)
     assert status.available_adapters == ["default"]
     assert status.enabled is True
+    with model.disable_adapter():
+        assert get_model_status(model).enabled is False
+    assert get_model_status(model).enabled is True
     assert status.trainable_params == sum(p.numel() for p in peft_model().parameters() if p.requires_grad)
 
 
@@ -120,6 +124,9 @@ def test_config_refuses_dora_on_the_vocabulary(layer):
     with pytest.raises(ValueError, match=f"DoRA to .*{layer}"):
         lora(target_modules=["q_proj", layer], use_dora=True)
     base = ready(False)
+    with pytest.raises(ValueError, match=f"DoRA to .*{layer}"):
+        lora(target_modules=rf".*(q_proj|{layer})", use_dora=True)
+    lora(target_modules=rf".*(q_proj|{layer})", use_dora=True, exclude_modules=[layer])
     config = LoraConfig(target_modules=["q_proj", layer], use_dora=True, modules_to_save=[MODULE_NAME])
     with pytest.raises(ValueError, match="DoRA on the"):
         get_peft_model(base, config)(**batch())
@@ -131,6 +138,8 @@ def test_config_refuses_rows_trained_twice(layer, listed):
     value = [layer] if listed == "modules_to_save" else {layer: [1, 2]}
     with pytest.raises(ValueError, match=listed):
         lora(**{listed: value})
+    with pytest.raises(ValueError, match=r"a list, which means embed_tokens"):
+        lora(trainable_token_indices=[1, 2])
 
 
 def test_forward_refuses_trainable_tokens_under_the_hooks():
@@ -206,6 +215,20 @@ def test_merge_of_another_adapter_than_the_active_one_is_refused_before_anything
     assert torch.equal(logits(model), before)
     model.set_adapter("b")
     expected = logits(model)
+    merged = bake_offsets(model.merge_and_unload(adapter_names=["b"]))
+    torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_adapter_that_is_left_after_another_is_deleted_merges(tmp_path):
+    peft_model(ids=IDS[:10]).save_pretrained(tmp_path / "b")
+    model = peft_model()
+    model.load_adapter(tmp_path / "b", "b")
+    model.set_adapter("b")
+    expected = logits(model)
+    model.set_adapter("default")
+    logits(model)
+    model.delete_adapter("default")
+    assert get_model_status(model).active_adapters == get_model_status(model).available_adapters == ["b"]
     merged = bake_offsets(model.merge_and_unload(adapter_names=["b"]))
     torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
 

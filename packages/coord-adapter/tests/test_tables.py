@@ -115,6 +115,15 @@ def test_state_dict_of_bare_model_restores_offsets_of_other_sizes():
     again = prepared(ids=[1, 2])
     again.load_state_dict(trained.state_dict())
     assert torch.equal(logits(again), logits(trained))
+    trained, again = peft_model(tie_head=False), peft_model(ids=[1, 2])
+    again.load_state_dict(trained.state_dict())  # also the copy that PEFT keeps of the tables as they were
+    with trained.disable_adapter(), again.disable_adapter():
+        assert torch.equal(logits(again), logits(trained))
+    assert torch.equal(logits(again), logits(trained))
+    later = prepared().state_dict()
+    later[f"{MODULE_NAME}.format_version"] += 1
+    with pytest.raises(RuntimeError, match=r"format|version"):
+        prepared().load_state_dict(later)
 
 
 def test_state_dict_of_trained_parameters_alone_is_restored(combination):

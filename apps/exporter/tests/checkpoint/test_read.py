@@ -109,3 +109,33 @@ def test_open_checkpoint_refuses_shards_beside_a_single_file(sharded, bases, tmp
     with pytest.raises(InputError, match=r"holds model.safetensors, .* model.safetensors.index.json of other files"):
         open_checkpoint(folder)
     assert weights_digest(folder) == weights_digest(bases(True))
+
+
+@pytest.mark.parametrize(
+    ("index", "match"),
+    [
+        ({}, "expected a weight_map"),
+        ({"weight_map": {}}, "expected a weight_map"),
+        ({"weight_map": ["a"]}, "expected a weight_map"),
+        ({"weight_map": {"a": 1}}, "expected a weight_map"),
+        ({"weight_map": {"a": "model.safetensors", "b": "model.safetensors"}}, "does not contain the tensor b"),
+        ({"weight_map": {"a": "model.safetensors"}, "metadata": [1]}, "metadata: expected an object"),
+        ({"weight_map": {"a": "model.safetensors", "c": "../model.safetensors"}}, "the index names this file"),
+        ({"weight_map": {"a": "model.safetensors", "c": "other.safetensors"}}, "tensor a is also in model.safetensors"),
+        ({"weight_map": {"a": "model.safetensors"}}, None),  # of a single file: transformers writes none, others do
+        ({"weight_map": {"a": "model.safetensors"}, "metadata": None}, None),
+    ],
+)
+def test_index_says_of_each_tensor_which_file_has_it(tmp_path, index, match):
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    for place in (folder / "model.safetensors", tmp_path / "model.safetensors"):
+        save_file({"a": torch.ones(2)}, place)
+    save_file({"a": torch.ones(2), "c": torch.ones(3)}, folder / "other.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    if match is None:
+        assert [*open_checkpoint(folder).tensors] == ["a"]
+        return
+    with pytest.raises(InputError, match=match):
+        open_checkpoint(folder)

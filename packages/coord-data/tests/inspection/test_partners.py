@@ -55,10 +55,13 @@ CASES = {
 }
 
 
+QUICK = {*(("yolo", case) for case in CASES), ("voc", "first half"), ("voc", "both sides")}
+
+
 @pytest.mark.parametrize(
     ("format", "case"),
     [
-        pytest.param(format, case, marks=[pytest.mark.slow] * (format not in ("yolo", "voc")))
+        pytest.param(format, case, marks=[pytest.mark.slow] * ((format, case) not in QUICK))
         for format in FORMATS
         for case in CASES
     ],
