@@ -101,3 +101,23 @@ def test_card_takes_files_of_another_form_for_those_of_another_program(run, cach
     (run / "evaluation.json").write_text(json.dumps(evaluation))
     card = write_card(open_checkpoint(cached), "some/base", open_adapter(run / "checkpoints" / "checkpoint-10"), {})
     assert "| adapter | checkpoint-10 |" in card and "AP |" not in card
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "expected"),
+    [
+        ("maker/model", None, "maker/model"),
+        ("maker/model", "maker/first", "maker/model"),
+        ("folder", "maker/first", "maker/first"),
+        ("./base", "maker/first", "maker/first"),  # a folder, though its name has a slash
+        ("./base", None, None),
+        ("model", None, None),
+    ],
+)
+def test_base_of_the_card_is_a_name_of_the_hub(files, monkeypatch, name, stated, expected):
+    monkeypatch.chdir(files)
+    if stated is not None:
+        (files / "base" / "README.md").write_text(f"---\nbase_model: {stated}\n---\n")
+    card = write_card(open_checkpoint(files / "base"), name, open_adapter(files / "adapter"), {"a": 1, "b": None})
+    assert f"| base | {expected or 'base'} |" in card and ("base_model: " in card) is (expected is not None)
+    assert "| a | 1 |" in card and "| b |" not in card

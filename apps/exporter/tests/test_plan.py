@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import save_file
 from tiny_checkpoint import merge_quietly, read_all, read_json, same_files
 
+from coord_adapter import weights_digest
 from coord_exporter import InputError, from_peft, plan, to_peft
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint import recipe, write
-from coord_exporter.checkpoint.read import open_checkpoint
+from coord_exporter.checkpoint.read import open_checkpoint, read_safetensors
 
 EMBED, HEAD, Q = "model.embed_tokens", "lm_head", "model.layers.0.mlp.up_proj"
 EXPERTS = "model.layers.0.experts"
@@ -252,12 +253,78 @@ def test_keep_lora_leaves_only_rows_to_merge_and_changes_of_layers_to_the_adapte
     assert {*read_all(tmp_path / "lora")} == {f"base_model.model.{name}" for name in ON_Q}
 
 
+def test_lora_that_is_kept_states_itself_alone_and_comes_with_what_asks_it(tmp_path):
+    """Factors of tables are merged, and the card names OUT where it named the base."""
+    settings = {"bias": "lora_only", "layers_to_transform": [0], "exclude_modules": ["x"], "modules_to_save": ["norm"]}
+    given = ON_Q | ON_EMBED | lora(HEAD, 6, 4)
+    base, folder = folders(tmp_path, given | {"model.norm.bias": drawn(4)}, settings)
+    (folder / "tokenizer_config.json").write_text("{}")
+    for number, card in enumerate(({"format": 1}, {"format": 1, "base": weights_digest(base)})):
+        out, kept = tmp_path / f"out{number}", tmp_path / f"lora{number}"
+        (folder / "coordexp.json").write_text(json.dumps(card))
+        merge_quietly(base, folder, out, keep_lora=kept)
+        assert {*read_all(kept)} == {f"base_model.model.{name}" for name in ON_Q}
+        written = read_json(kept / "adapter_config.json")
+        assert (written["target_modules"], written["bias"], written["r"]) == ([Q], "none", 2)
+        emptied = ("modules_to_save", "trainable_token_indices", "exclude_modules", "layers_to_transform")
+        assert {written[name] for name in emptied} == {None} and written["base_model_name_or_path"] == str(out)
+        assert read_json(kept / "coordexp.json") == card | ({"base": weights_digest(out)} if number else {})
+        assert (kept / "tokenizer_config.json").exists() and not (out / "coordexp.json").exists()
+    for place in (base, folder, tmp_path / "out"):
+        with pytest.raises(InputError, match="is, contains or lies inside"):
+            merge_quietly(base, folder, tmp_path / "out", keep_lora=place / "lora")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "settings", "told"),
+    [(ON_EMBED, {}, "no LoRA beside"), (ON_Q | ON_EXPERTS | OFFSETS, OF_EXPERTS, "LoRA of experts")],
+)
+def test_lora_that_cannot_stay_an_adapter_is_refused(tmp_path, adapter, settings, told):
+    base, folder = folders(tmp_path, adapter, settings)
+    with pytest.raises(InputError, match=told):
+        merge_quietly(base, folder, tmp_path / "out", keep_lora=tmp_path / "lora")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "base"]
+
+
+TWICE = {f"{HEAD}.lora_A.weight": ON_EMBED[f"{EMBED}.lora_embedding_B"].T.contiguous()}
+TWICE |= {f"{HEAD}.lora_B.weight": ON_EMBED[f"{EMBED}.lora_embedding_A"].T.contiguous()}
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "tied"),
+    [
+        ({}, {}, True),
+        ({}, {"alpha_pattern": {"lm_head": 5}}, False),
+        ({f"{HEAD}.lora_A.weight": 2 * TWICE[f"{HEAD}.lora_A.weight"]}, {}, False),
+        ({f"{HEAD}.lora_B.weight": 2 * TWICE[f"{HEAD}.lora_B.weight"]}, {}, False),
+        (lora(HEAD, 6, 4, 3), {"rank_pattern": {"lm_head": 3}, "alpha_pattern": {"lm_head": 9}}, False),
+        (OFFSETS, {}, True),
+        (OFFSETS | ON_HEAD, {}, False),
+    ],
+)
+def test_lora_that_is_stored_twice_keeps_the_tie_only_where_both_are_alike(tmp_path, change, settings, tied):
+    base, folder = folders(tmp_path, ON_EMBED | TWICE | change, settings)
+    report = merge_quietly(base, folder, tmp_path / "out")
+    assert report.untied is not tied and (f"{HEAD}.weight" in read_all(tmp_path / "out")) is not tied
+
+
+def test_offsets_without_an_id_change_nothing(tmp_path):
+    none = {"coord_offset_adapter.token_ids": torch.zeros(0, dtype=torch.int64)}
+    none |= {f"coord_offset_adapter.{name}_offset": torch.zeros(0, 4) for name in ("embed", "head")}
+    base, folder = folders(tmp_path, ON_Q | none, {})
+    report = merge_quietly(base, folder, tmp_path / "out")
+    assert report.changed == 1 and not [warning for warning in report.warnings if "do not change" in warning]
+
+
 def test_dtype_is_that_of_floats_alone_and_files_keep_their_names(tmp_path):
     base, folder = folders(tmp_path, ON_Q, {}, {"counts": torch.arange(3)})
     (base / "model.safetensors").rename(base / "model-00001-of-00001.safetensors")
     weight_map = dict.fromkeys([*BEFORE, "counts"], "model-00001-of-00001.safetensors")
     (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    tensors = read_all(base)
+    save_file(tensors, base / "model-00001-of-00001.safetensors")  # without metadata, which transformers refuses
     merge_quietly(base, folder, tmp_path / "out", dtype="float16")
+    assert read_safetensors(tmp_path / "out" / "model-00001-of-00001.safetensors").metadata == {"format": "pt"}
     assert {name: str(value.dtype) for name, value in read_all(tmp_path / "out").items()} == {
         name: "torch.int64" if name == "counts" else "torch.float16" for name in weight_map
     }
@@ -277,8 +344,12 @@ def test_chunks_and_copies_of_any_size_give_the_same_bytes(tmp_path, monkeypatch
     monkeypatch.setattr(recipe, "_CHUNK_VALUES", 1)
     monkeypatch.setattr(write, "_COPY_BYTES", 7)
     merge_quietly(base, folder, tmp_path / "small")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
     monkeypatch.setattr(os, "copy_file_range", lambda *given: (_ for _ in ()).throw(OSError(errno.EXDEV, "no")))
     merge_quietly(base, folder, tmp_path / "read")
+    assert torch.get_num_threads() == threads + 1  # writing takes one, and gives it back
+    torch.set_num_threads(threads)
     assert same_files(tmp_path / "whole", tmp_path / "small") and same_files(tmp_path / "whole", tmp_path / "read")
 
 

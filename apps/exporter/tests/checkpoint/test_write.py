@@ -1,8 +1,10 @@
 """Weight files: shards and index, types, a disk that fails, values that overflow."""
 
 import errno
+import json
 import os
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +15,7 @@ from tiny_checkpoint import make_adapter, merge_in, merge_quietly, read_all, rea
 
 from coord_exporter import ExportError
 from coord_exporter.checkpoint import write
-from coord_exporter.checkpoint.read import ITEM_BYTES, read_safetensors
+from coord_exporter.checkpoint.read import ITEM_BYTES, open_checkpoint, read_safetensors
 
 
 def check_index(out):
@@ -44,8 +46,28 @@ def test_shards_are_those_of_the_base(sharded, tmp_path):
 
 
 def test_tensors_that_fill_a_shard_to_its_last_byte_share_it():
-    rows = [SimpleNamespace(nbytes=size, dtype="BF16") for size in (4, 6, 1, 12)]
-    assert [[row.nbytes for row in shard] for shard in write._split(rows, 10)] == [[4, 6], [1], [12]]
+    rows = [SimpleNamespace(nbytes=size, dtype="BF16") for size in (4, 6, 1, 2, 12, 9)]
+    assert [[row.nbytes for row in shard] for shard in write._split(rows, 10)] == [[4, 6], [1, 2], [12], [9]]
+
+
+def test_file_without_a_change_of_types_keeps_the_very_bytes_of_its_header(bases, adapters, tmp_path):
+    """As another program wrote them, with its metadata, spaces and order of keys."""
+    base = shutil.copytree(bases(False), tmp_path / "base")
+    file = read_safetensors(base / "model.safetensors")
+    data = (base / "model.safetensors").read_bytes()[len(file.header) :]
+    entries = json.loads(file.header[8:]) | {"__metadata__": {"format": "pt", "of": "another program"}}
+    text = json.dumps(dict(reversed(entries.items()))).encode()
+    text += b" " * (-len(text) % 8)
+    header = len(text).to_bytes(8, "little") + text
+    (base / "model.safetensors").write_bytes(header + data)
+    merge_quietly(base, adapters / "offsets", tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").read_bytes().startswith(header)
+    merge_quietly(base, adapters / "offsets", tmp_path / "other", dtype="float32")
+    other = read_safetensors(tmp_path / "other" / "model.safetensors")
+    assert other.metadata == {"format": "pt", "of": "another program"}
+    stored = open_checkpoint(tmp_path / "other")
+    names = [tensor.name for tensor in other.tensors]
+    assert [*replace(stored, modules={names[0]: "another"}).tensors] == ["another", *names[1:]]
 
 
 @pytest.mark.parametrize(("size", "least"), [(90_000, 5), (300_000, 2), (10**9, 1)])
