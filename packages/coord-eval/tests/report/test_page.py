@@ -223,7 +223,6 @@ def test_report_names_a_broken_image_and_goes_on(evaluation, tmp_path):
     assert "3.png: cannot identify" in text and str(tmp_path) not in text
 
 
-@pytest.mark.slow
 def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
     (tmp_path / "3.png").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)
@@ -232,7 +231,6 @@ def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
     assert drawn_images(text) == 5
 
 
-@pytest.mark.slow
 def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_path):
     text = evaluation.write_report(tmp_path, max_overlays=2).read_text()
     shown = re.findall(r"<figcaption>(\d)\.png: F1 ([\d.]+)", text)
