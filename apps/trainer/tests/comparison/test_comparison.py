@@ -196,9 +196,7 @@ def test_groups_are_compared_by_the_seeds_and_decodings_that_all_of_them_have(tm
     without_one = [run for run in runs if (run.group.name, run.seed) != ("soft", 1)]
     page = comparison._compare_runs(without_one, plain, images, tmp_path / "page", 7)
     assert page == tmp_path / "page" / "comparison.html"
-    assert compared == [
-        ({name: [(name, 0, plain.name), (name, 2, plain.name)] for name in ("a", "soft")}, 7),
-    ]
+    assert compared == [({name: [(name, 0, plain.name), (name, 2, plain.name)] for name in ("a", "soft")}, 7)]
     told = capsys.readouterr().out
     assert f"decoding {plain.name}, seeds 0, 2: {page}" in told and "a line of the comparison" in told
     # A group that does not name the decoding is not part of its page; one run alone, or none, is no comparison.
