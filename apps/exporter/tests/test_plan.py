@@ -14,7 +14,7 @@ from coord_adapter import weights_digest
 from coord_exporter import InputError, from_peft, plan, to_peft
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint import recipe, write
-from coord_exporter.checkpoint.read import open_checkpoint
+from coord_exporter.checkpoint.read import open_checkpoint, read_safetensors
 
 EMBED, HEAD, Q = "model.embed_tokens", "lm_head", "model.layers.0.mlp.up_proj"
 EXPERTS = "model.layers.0.experts"
@@ -321,7 +321,10 @@ def test_dtype_is_that_of_floats_alone_and_files_keep_their_names(tmp_path):
     (base / "model.safetensors").rename(base / "model-00001-of-00001.safetensors")
     weight_map = dict.fromkeys([*BEFORE, "counts"], "model-00001-of-00001.safetensors")
     (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    tensors = read_all(base)
+    save_file(tensors, base / "model-00001-of-00001.safetensors")  # without metadata, which transformers refuses
     merge_quietly(base, folder, tmp_path / "out", dtype="float16")
+    assert read_safetensors(tmp_path / "out" / "model-00001-of-00001.safetensors").metadata == {"format": "pt"}
     assert {name: str(value.dtype) for name, value in read_all(tmp_path / "out").items()} == {
         name: "torch.int64" if name == "counts" else "torch.float16" for name in weight_map
     }

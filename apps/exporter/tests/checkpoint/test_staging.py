@@ -13,7 +13,7 @@ import torch
 from tiny_checkpoint import merge_in, merge_quietly, read_all, refused
 
 from coord_exporter import ExportError, InputError
-from coord_exporter.checkpoint import staging
+from coord_exporter.checkpoint import folder, staging
 from coord_exporter.checkpoint.staging import staged
 from coord_exporter.cli import main
 
@@ -161,7 +161,9 @@ def test_check_out_refuses_to_force_other_things(bases, adapters, tmp_path):
     (tmp_path / "downloaded" / "config.json").write_text("{}")
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "export.json").write_text("{}")
-    for name in ("home", "file", "downloaded", "half"):
+    (tmp_path / "plain").mkdir()  # of a base that no export has made
+    (tmp_path / "plain" / "export.json").write_text('{"format": 1, "history": [], "files": []}')
+    for name in ("home", "file", "downloaded", "half", "plain"):
         with pytest.raises(InputError, match="--force replaces only what an export wrote"):
             merge_quietly(bases(True), adapters / "of-tied", tmp_path / name, force=True)
     assert (tmp_path / "home" / "thesis.tex").exists() and (tmp_path / "downloaded" / "config.json").exists()
@@ -208,3 +210,23 @@ def test_check_space_refuses_a_disk_too_small(files, monkeypatch):
     staging.check_space(files / "out", 1000)
     with pytest.raises(InputError, match="needs"):
         staging.check_space(files / "out", 1001)
+
+
+def test_space_is_asked_for_weights_and_all_that_is_copied(files, monkeypatch):
+    asked = []
+    (files / "base" / "large.txt").write_bytes(b"x" * 5000)
+    monkeypatch.setattr(folder, "check_space", lambda out, needed: asked.append(needed))
+    merge_in(files, files / "out")
+    (files / "base" / "large.txt").unlink()
+    merge_in(files, files / "other")
+    weights = (files / "out" / "model.safetensors").stat().st_size
+    assert asked[0] - asked[1] == 5000 and asked[1] > weights
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_and_full_quota_are_one(tmp_path, number):
+    for code, told in ((number, "the disk is full"), (errno.EIO, "Input/output error")):
+        with pytest.raises(ExportError, match=f"{told}; nothing was written"), staged(tmp_path / "out", force=False):
+            raise OSError(code, "Input/output error")
+    with pytest.raises(ExportError, match="was created while the export ran"), staged(tmp_path / "out", force=False):
+        (tmp_path / "out").mkdir()

@@ -1,4 +1,4 @@
-"""Saving a checkpoint on a disk that fills up."""
+"""Saving a checkpoint on a disk that fills up; which of them is the best."""
 
 import errno
 from types import SimpleNamespace
@@ -45,3 +45,26 @@ def test_checkpoint_that_the_disk_has_no_room_for_is_removed_and_the_older_one_s
     with pytest.raises(OSError, match="No space"):
         trainer._save_checkpoint(None, None)
     assert newest_complete(tmp_path) == (older, [half])  # the older one goes only when the new one is complete
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "asked"),
+    [
+        ("eval_AP", {"eval_AP": 1.0}, True),
+        ("AP", {"eval_AP": 1.0}, True),
+        ("eval_AP", {"AP": 1.0}, True),
+        ("AP", {"eval_loss": 1.0}, False),
+        ("loss", {"eval_loss": 1.0, "eval_AP": 1.0}, True),
+        (None, {"eval_loss": 1.0}, False),
+        ("AP", {}, False),
+    ],
+)
+def test_best_checkpoint_changes_only_where_its_metric_was_measured(monkeypatch, name, metrics, asked):
+    from swift.trainers import Seq2SeqTrainer
+
+    from coord_trainer.swift.trainer import CoordTrainer
+
+    trainer = CoordTrainer.__new__(CoordTrainer)
+    trainer.args = SimpleNamespace(metric_for_best_model=name)
+    monkeypatch.setattr(Seq2SeqTrainer, "_determine_best_metric", lambda *given: True)
+    assert trainer._determine_best_metric(metrics, None) is asked

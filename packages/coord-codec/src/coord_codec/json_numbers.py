@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, overload
 
+import numpy as np
+
 from coord_codec.files import decode_whole
 
 _DIGITS = b"0123456789.-+~"
@@ -73,8 +75,16 @@ class NumberRows(Sequence[dict[str, Any]]):
         raise KeyError(key)
 
     def column(self, key: str) -> list[float]:
-        """Return the number of each row under a key that has one."""
+        """Return the first number of each row under a key."""
         return self.numbers[self.place(key).start :: self._size]
+
+    def array(self, key: str) -> np.ndarray:
+        """Return the numbers [R, width] of each row under a key."""
+        return self._array[:, self.place(key)]
+
+    @cached_property
+    def _array(self) -> np.ndarray:
+        return np.array(self.numbers, np.float64).reshape(-1, self._size)
 
     @cached_property
     def _rows(self) -> list[dict[str, Any]]:

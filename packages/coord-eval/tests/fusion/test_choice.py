@@ -20,6 +20,7 @@ from coord_eval import (
 )
 from coord_eval.cli.main import main
 from coord_eval.fusion.choice import sure_trial
+from coord_eval.settings import FusionRule
 
 IMAGES, PLACES = range(40), range(6)
 
@@ -99,17 +100,85 @@ def test_a_fusion_is_chosen_if_its_gain_is_sure_or_it_is_not_sure_which_list_is_
     assert told == (other_gain > -0.015 and not is_fused)
 
 
-@pytest.mark.slow
-def test_standard_error_of_a_gain_is_the_larger_one_over_images_and_over_categories():
-    lists = {name: detector(seed, finds=finds, false=0.3) for name, seed, finds in (("a", 1, 0.7), ("b", 2, 0.5))}
-    rated = {name: score(TRUTH, rows, "pycocotools") for name, rows in lists.items()}
-    choice = choose_fusion(rated, resamples=30, seed=3)
-    trial = next(row for row in choice.trials if row.alone is None and not row.calibrated)
-    fused = score(TRUTH, [*fuse_predictions(lists, weights=trial.weights).records], "pycocotools")
+NO_DIAGNOSIS = ReportSettings(diagnose=False)
+
+
+def found_by(finds, seed=0, images=8, falsely=0.0, margin=0.0):
+    """Ground truth of a cat, a dog and a cow in each image, and by name the shares of each that a list finds.
+
+    Beside the truth and the lists it returns the lists scored.
+    """
+    draw = np.random.default_rng(seed)
+    objects = [(image, place) for image in range(images) for place in range(3)]
+    boxes = [(image, 1 + place, [100.0 * place, 10.0, 40.0, 40.0]) for image, place in objects]
+    truth = coco(*boxes, names=("cat", "dog", "cow"), images=range(images), size=(700, 600))
+    lists = {}
+    for name, share in finds.items():
+        rows = [(image, label, box) for image, label, box in boxes if draw.random() < share[label - 1]]
+        rows += [(image, label, [400.0, 10.0, 40.0, 40.0]) for image, label, _ in boxes if draw.random() < falsely]
+        lists[name] = [
+            {"image_id": image, "category_id": label, "bbox": box, "score": draw.uniform(0.1, 1) - margin}
+            for image, label, box in rows
+        ]
+    return truth, lists, {name: score(truth, rows, report=NO_DIAGNOSIS) for name, rows in lists.items()}
+
+
+EVENLY, BY_LABEL = {"b": (0.5, 0.5, 0.5), "a": (0.6, 0.6, 0.6)}, {"b": (0.2, 0.2, 1), "a": (0.9, 0.9, 0.1)}
+
+
+@pytest.mark.parametrize(("finds", "larger"), [(EVENLY, 1), (BY_LABEL, 0)])
+def test_standard_error_of_a_gain_is_the_larger_one_over_images_and_over_categories(finds, larger):
+    truth, lists, rated = found_by(finds)
+    choice = choose_fusion(rated, weights=[1, 1], resamples=30, seed=3)
+    (trial,) = [row for row in choice.trials if row.alone is None]
+    fused = score(truth, [*fuse_predictions(lists, weights=trial.weights).records], report=NO_DIAGNOSIS)
     gain_K = [fused.per_class[name]["AP"] - rated["a"].per_class[name]["AP"] for name in fused.per_class]
     draws = [resample(scored, 30, 3, metrics=["AP"]).draws["AP"] for scored in (fused, rated["a"])]
     errors = np.std(gain_K, ddof=1) / 3**0.5, np.std(draws[0] - draws[1])
-    assert (trial.gain, trial.standard_error) == pytest.approx((np.mean(gain_K), max(errors)))
+    assert errors[larger] > 1.1 * errors[1 - larger]
+    assert (trial.gain, trial.standard_error) == pytest.approx((np.mean(gain_K), errors[larger]))
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+@pytest.mark.parametrize("method", ["wbf", "nms:0.3"])
+def test_the_best_list_has_one_to_eight_times_the_weight_of_the_other_and_each_trial_is_what_fusing_gives(
+    names, method
+):
+    truth, lists, rated = found_by({name: BY_LABEL[name] for name in names})
+    choice = choose_fusion(rated, FusionRule.parse(method), resamples=2)
+    assert rated["a"]["AP"] > rated["b"]["AP"]
+    fusions = [row for row in choice.trials if row.alone is None]
+    best, one = names.index("a"), names.index("b")
+    assert sorted((row.weights[best], row.weights[one]) for row in fusions) == [(1, 1), (2, 1), (4, 1), (8, 1)]
+    assert [row.ap for row in choice.trials] == sorted((row.ap for row in choice.trials), reverse=True)
+    assert {row.alone: row.ap for row in choice.trials if row.alone} == pytest.approx(
+        {name: own["AP"] for name, own in rated.items()}
+    )
+    for row in fusions:
+        fused = fuse_predictions(lists, method=method, weights=row.weights).records
+        assert score(truth, [*fused], report=NO_DIAGNOSIS)["AP"] == pytest.approx(row.ap)
+        assert row.gain == pytest.approx(row.ap - rated["a"]["AP"])
+    assert choice.images == 8 and choice.calibrations == {}
+
+
+def test_margins_below_0_are_fused_by_nms_as_they_are_and_by_wbf_not_at_all_without_a_map():
+    _, _, rated = found_by(BY_LABEL, margin=0.5)
+    for method, trials, notes in (("wbf", 0, 2), ("nms", 4, 1)):
+        choice = choose_fusion(rated, FusionRule.parse(method), resamples=2)
+        assert (len([row for row in choice.trials if row.alone is None]), len(choice.notes)) == (trials, notes)
+        assert any("some are below 0" in note for note in choice.notes) == (method == "wbf")
+
+
+def test_lists_that_can_be_calibrated_are_tried_both_ways_and_maps_go_with_a_calibrated_choice_alone():
+    _, _, rated = found_by({"b": (0.4, 0.9, 0.5), "a": (0.5, 0.4, 0.9)}, images=25, falsely=0.4)
+    choice = choose_fusion(rated, weights=[2, 1], resamples=2)
+    assert sorted((row.calibrated, row.weights) for row in choice.trials if row.alone is None) == [
+        (False, (2, 1)),
+        (True, (2, 1)),
+    ]
+    assert {*choice.calibrations} == ({"a", "b"} if choice.chosen.calibrated else set()) and choice.notes == ()
+    kept = choose_fusion({"b": rated["b"], "same": rated["b"]}, weights=[1, 1], resamples=2)
+    assert (kept.chosen.alone, kept.calibrations) == ("b", {})
 
 
 @pytest.mark.slow

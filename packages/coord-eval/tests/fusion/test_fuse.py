@@ -215,3 +215,31 @@ def test_boxes_without_area_are_dropped():
     assert fusion.counts["views"][0]["dropped"] == 1
     assert fuse([[], []]).objects == ()
     assert fuse([[{**CAT, "score": 0.0}, {**CAT, "score": 0.0}]]).objects[0].box == pytest.approx((0.1, 0.1, 0.5, 0.5))
+
+
+def test_the_score_of_nms_is_shared_by_weights_alone():
+    for weights, expected in ((None, 0.5), ([1, 3], 0.125), ([3, 1], 0.375)):
+        (found,) = fuse([[CAT], []], method="nms", weights=weights).objects
+        assert found.score == expected
+
+
+@pytest.mark.parametrize(("x", "expected"), [(50, 0.4), (51, 0.8)])
+def test_a_tile_that_shows_half_of_a_box_could_have_found_it(x, expected):
+    views = [[], [{"desc": "cat", "bbox": [x, 20, x + 20, 50], "score": 0.8}]]
+    fusion = fuse(views, regions=[(0, 0, 60, 100), (40, 0, 100, 100)], frame=(100, 100))
+    assert [o.score for o in fusion.objects] == [pytest.approx(expected)]
+
+
+def test_counts_of_cut_boxes_leave_out_those_without_area_and_those_that_stay_alone():
+    regions, frame = [(0, 0, 60, 100), (40, 0, 100, 100)], (100, 100)
+
+    def boxes(*found):
+        return [{"desc": "cat", "bbox": box, "score": 0.8} for box in found]
+
+    left, right = boxes([30, 20, 60, 50], [60, 20, 60, 50], [30, 60, 60, 90]), boxes([40, 20, 70, 50])
+    counts = fuse([left, right], regions=regions, frame=frame).counts
+    assert (counts["boxes"], counts["objects"], counts["cut"], counts["joined"]) == (4, 2, 3, 2)
+    assert counts["views"] == [
+        {"boxes": 3, "merged": 1, "duplicate": 0, "alone": 1, "dropped": 1},
+        {"boxes": 1, "merged": 1, "duplicate": 0, "alone": 0, "dropped": 0},
+    ]

@@ -7,7 +7,7 @@ import pytest
 from coco_builder import coco
 
 from coord_codec import Instance
-from coord_eval import AnswerSettings, InputError, fuse, fuse_predictions, score
+from coord_eval import AnswerSettings, Calibration, InputError, ThresholdCurve, fuse, fuse_predictions, score
 from coord_eval.cli.main import main
 
 
@@ -128,3 +128,78 @@ def test_score_with_fusion_joins_boxes_cut_by_the_edge_of_a_tile():
 
 
 CAT = [0.45, 0.2, 0.7, 0.5]
+
+
+def test_fused_boxes_stand_in_the_order_of_the_first_of_their_boxes():
+    found = [("cat", 0), ("dog", 300), ("cat", 600), ("dog", 305), ("bird", 800)]
+    text = answer(1, [(label, [x, 0, x + 100, 100], 0.5) for label, x in found])
+    (record,) = fuse_predictions({"a": [text]}, answers=AnswerSettings(scale=1000), method="nms").records
+    kept = [(item["label"], item["bbox_2d"][0]) for item in json.loads(record["text"])]
+    assert kept == [("cat", 0), ("dog", 0.3), ("cat", 0.6), ("bird", 0.8)]
+
+
+ROW = {"image_id": 1, "category_id": 1, "bbox": [10.0, 10.0, 40.0, 40.0]}
+HALF = Calibration(((0.0, 0.0), (1.0, 0.5)), "results", ThresholdCurve((), (), {}))
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "is_told"),
+    [
+        ("ab", {}, True),
+        ("a", {}, False),
+        ("ab", {"weights": [1, 2]}, False),
+        ("ab", {"calibrations": {"a": HALF}}, False),
+        ("ab", {"alone": "a"}, False),
+    ],
+)
+def test_what_a_fusion_may_cost_is_told_where_nobody_chose_it(names, given, is_told):
+    """Likewise that scores are of several kinds, if they are."""
+    lists = {name: [{**ROW, "score": 0.5}, {**ROW, "image_id": 2, "score": 0.5}] for name in names}
+    notes = fuse_predictions(lists, **given).notes
+    assert any("fusing may give less" in note for note in notes) == is_told
+    if "calibrations" not in given:
+        texts = {"a": A, "b": [{"image_id": 1, "text": "cat [100, 100, 500, 500]"}]}
+        notes = fuse_predictions({name: texts[name] for name in names}, **given).notes
+        assert any("scores of several kinds are mixed" in note for note in notes) == is_told
+
+
+def test_a_file_alone_stays_as_it_is_beside_others_whatever_their_scores():
+    lists = {"a": [{**ROW, "score": -0.5}, {**ROW, "score": 0.25}], "b": [{**ROW, "score": 0.9}]}
+    kept = fuse_predictions(lists, alone="a")
+    assert [row["score"] for row in kept.records] == [-0.5, 0.25]
+    assert kept.counts["rule"] == "a alone" and (kept.counts["boxes"], kept.counts["objects"]) == (3, 2)
+    assert {name: row["boxes"] for name, row in kept.counts["files"].items()} == {"a": 2, "b": 1}
+
+
+def test_each_image_without_an_answer_is_told_once_with_its_file():
+    notes = fuse_predictions({"a": A, "b": B}, answers=AnswerSettings(scale=1000)).notes
+    assert [note.partition(":")[0] for note in notes if "no answer" in note or "without an answer" in note] == [
+        "a",
+        "b",
+    ]
+    many = {"a": [answer(i, []) for i in range(8)], "b": [answer(0, [])]}
+    (told,) = [note for note in fuse_predictions(many).notes if "no answer" in note]
+    assert told.startswith("b: 7 of 8 images") and told.endswith(": 1, 2, 3, 4, 5, ...")
+
+
+def test_fuse_takes_sizes_and_names_from_whichever_file_states_them_and_refuses_other_names(tmp_path):
+    box = ("cat", [10, 20, 50, 40], 0.5)
+    sized, bare = answer(1, [box], width=100, height=200, image="a.jpg"), answer("1", [box])
+    moved = {**sized, "image": "photos/a.jpg"}  # texts may name an image by other folders; lists of boxes may not
+    for first, second in ((sized, bare), (bare, sized), (sized, moved)):
+        (record,) = fuse_predictions({"a": [first], "b": [second]}, answers=AnswerSettings(scale=1000)).records
+        assert (record["image"], record["width"], record["height"]) == ("a.jpg", 100, 200)
+    fused = fuse_predictions({"a": [{**ROW, "score": 0.5}]})
+    fused.write(tmp_path / "FUSED.JSON")
+    assert json.loads((tmp_path / "FUSED.JSON").read_text()) == [*fused.records]
+    named = {"a": [{**ROW, "score": 0.5, "file_name": "a.jpg"}], "b": [{**ROW, "score": 0.5, "file_name": "b.jpg"}]}
+    with pytest.raises(InputError, match=r"image_id 1 is 'a\.jpg' and 'b\.jpg'; number images alike"):
+        fuse_predictions(named)
+
+
+def test_labels_that_differ_in_case_and_hyphens_alone_are_one_as_first_spelled():
+    lists = {
+        name: [answer(1, [(label, [100, 100, 500, 500], 0.5)])] for name, label in (("a", "T-shirt"), ("b", "t shirt"))
+    }
+    (record,) = fuse_predictions(lists, answers=AnswerSettings(scale=1000)).records
+    assert [(item["label"], item["confidence"]) for item in json.loads(record["text"])] == [("T-shirt", 0.5)]

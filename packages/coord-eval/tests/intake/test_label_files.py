@@ -55,6 +55,8 @@ def test_label_files_are_the_boxes_of_their_images(tmp_path, lines, names, score
     told = [note for note in evaluation.notes if "names the classes" in note]
     assert bool(told) == (names is None)
     assert not told or ("'cat'" in told[0] and "'dog'" in told[0])
+    one = score(TRUTH, tmp_path / "run" / "labels" / "b.v2.txt")
+    assert (one.detections.image_D.tolist(), one.detections.scores_D.tolist()) == ([1], scores[2:])
 
 
 def test_other_orders_of_classes_count_by_name(tmp_path):

@@ -187,6 +187,8 @@ def test_columns_of_unusual_records_are_those_of_usual_ones(unusual):
         {**usual[0], "bbox": [1, 2, True, 4]},
         {**usual[0], "score": "0.5"},
         {**usual[0], "bbox": [1, 2, -3, 4]},
+        {**usual[0], "image_id": None},
+        {**usual[0], "category_id": {}},
     ):
         with pytest.raises(InputError, match=r"predictions\[6\]"):
-            from_records([*usual, record])
+            from_records([*usual, record, {**record, "bbox": 5}])

@@ -145,14 +145,12 @@ def _lists_of(records: Sequence[Any]) -> _Lists:
 
 def _lists_in(rows: NumberRows) -> _Lists:
     """Return the lists of rows of numbers."""
-    numbers = np.array(rows.numbers, np.float64).reshape(len(rows), -1)
     given = [("image_id", None), ("category_id", None), ("id", _NO_ID), ("iscrowd", 0)]
     ids: list[Any] = [
         rows.column(name) if none is None or name in rows.widths else [none] * len(rows) for name, none in given
     ]
-    boxes = numbers[:, rows.place("bbox")]
-    areas = numbers[:, rows.place("area").start] if "area" in rows.widths else np.full(len(rows), np.nan)
-    return ids, boxes, areas
+    areas = rows.array("area")[:, 0] if "area" in rows.widths else np.full(len(rows), np.nan)
+    return ids, rows.array("bbox"), areas
 
 
 def _plain_lists(records: Sequence[Any]) -> tuple[frozenset[str], _Lists | None]:

@@ -6,7 +6,7 @@ of `Prediction`, or those of a COCO result, and may name its image and its categ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _PART = 1 << 13
 """Number of boxes of a results list that become columns at once."""
+_OF_RESULTS = frozenset(("bbox", "category_id", *SHAPES))
+"""Fields by which a record without a text is a result."""
 ImageOrder: TypeAlias = "Sequence[int | str] | None"
 """Ids of the images whose answers stand in that order and name none; None if answers name their images."""
 Loaded: TypeAlias = "list[Prediction] | ResultsList"
@@ -77,13 +79,12 @@ class SourceRecords:
                         f'{self.place(number)}: expected an object as {{"image_id": 1, "text": "..."}}, found '
                         f"{type(record).__name__}"
                     )
+            stated = [records.widths] if isinstance(records, NumberRows) else records
             if first is None:
                 first = numbers[0], records
-                are_results = _is_result(records.widths if isinstance(records, NumberRows) else records[0])
-            if are_results and columns.add_usual(records):
-                continue
-            if are_results and all(map(_is_result, records)):
-                columns.add(records, map(self.place, numbers))
+                are_results = _is_result(stated[0])
+            if are_results and all(map(_is_result, stated)):
+                columns.add(records, lambda n, numbers=numbers: self.place(numbers[n]))  # type: ignore[misc]
                 continue
             from coord_eval.intake.prediction import prediction_of  # pydantic, which boxes do not need
 
@@ -109,5 +110,5 @@ def in_parts(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[Sequence[int], S
         yield numbers, records
 
 
-def _is_result(record: Collection[str]) -> bool:
-    return "text" not in record and any(key in record for key in ("bbox", "category_id", *SHAPES))
+def _is_result(record: Mapping[str, Any]) -> bool:
+    return "text" not in record and ("bbox" in record or not _OF_RESULTS.isdisjoint(record))

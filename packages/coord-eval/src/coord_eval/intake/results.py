@@ -5,11 +5,13 @@ Shapes: R boxes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import chain
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, box_around, sta
 
 Key = tuple[int | str, str | None]
 """The id of an image or a category, and its name if the results state one."""
+Records: TypeAlias = Sequence[Mapping[str, Any]]
 _IMAGE = ("image", "file_name")
 _CATEGORY = ("category", "category_name")
 """Fields of a row that may name its image, as Ultralytics and our own exports do, and its category."""
@@ -83,41 +86,52 @@ def states_shapes(loaded: object, geometry: str | Geometry) -> bool:
     return any(field in shape for field in fields for shape in loaded.shapes_R if shape is not None)
 
 
+class _Places:
+    """Places of ids, or of ids with names, in the order in which they first occur."""
+
+    def __init__(self) -> None:
+        self._index = defaultdict[Any, int]()
+        self._index.default_factory = self._index.__len__  # a new one gets the next place
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The id at each place, and its name."""
+        return tuple(key if isinstance(key, tuple) else (key, None) for key in self._index)
+
+    def of(self, values: Sequence[Any]) -> np.ndarray:
+        """Return the place of each value."""
+        return np.fromiter(map(self._index.__getitem__, values), np.int64, len(values))
+
+
 class ResultColumns:
     """Collects the records of a results list."""
 
     def __init__(self) -> None:
-        self._images: dict[Key, int] = {}
-        self._categories: dict[Key, int] = {}
+        self._images, self._categories = _Places(), _Places()
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._uncoded: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._shapes: list[Sequence[dict[str, Any] | None]] = []
-        self._are_drawn = False
 
-    def add_usual(self, records: Sequence[Mapping[str, Any]]) -> bool:
-        """Add boxes if all records are results of the usual types, and return whether they are."""
-        if usual := _usual(records):
-            self._uncoded.append(usual)
-            self._shapes.append((None,) * len(records))
-        return usual is not None
-
-    def add(self, records: Sequence[Mapping[str, Any]], places: Iterable[str]) -> None:
-        """Add the boxes of records, of which `places` say where they stand.
+    def add(self, records: Records, where: Callable[[int], str]) -> None:
+        """Add the boxes of records, of which `where` says where the one of a position stands.
 
         Raises:
             InputError: naming record and field
         """
-        if not self.add_usual(records):
-            self._code()
-            self._parts.append(self._checked(records, places))
+        try:
+            images, categories, numbers_R5, shapes = _columns_of(records, where)
+        except InputError:
+            for n, record in enumerate(records):  # the first faulty record is named, and its first faulty field
+                _columns_of([record], lambda _, n=n: where(n))  # type: ignore[misc]
+            raise
+        self._parts.append((self._images.of(images), self._categories.of(categories), numbers_R5))
+        self._shapes.append(shapes)
 
     def finished(
         self, positions: int | None = None, *, form: Form = Form.RESULTS, images: Iterable[str] = ()
     ) -> ResultsList:
         """Return the columns; `images` are names of those that were answered, with boxes or without."""
-        self._code()
-        for image in images:
-            self._images.setdefault((image, image), len(self._images))
+        self._images.of([(image, image) for image in images])
+        categories = self._categories.keys
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
         image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
         table = BoxTable.of(
@@ -126,125 +140,90 @@ class ResultColumns:
             LAYOUTS["xywh"](numbers_R5[:, :4]),
             sides_N2=np.ascontiguousarray(numbers_R5[:, 2:4]),
             score_N=numbers_R5[:, 4].copy(),
-            image_ids=[image_id for image_id, _ in self._images],
-            names=[name or "" for _, name in self._images],
-            labels=[name or f"category_id {category_id}" for category_id, name in self._categories],
+            image_ids=[image_id for image_id, _ in self._images.keys],
+            names=[name or "" for _, name in self._images.keys],
+            labels=[name or f"category_id {category_id}" for category_id, name in categories],
         )
         shapes_R = None
-        if self._are_drawn:
+        if any(map(any, self._shapes)):
             shapes_R = np.empty(len(table), object)
-            shapes_R[:] = [shape for part in self._shapes for shape in part]
-        return ResultsList(table, tuple(self._categories), positions, form, shapes_R)
-
-    def _code(self) -> None:
-        """Give the images and categories of usual boxes, those of many parts at once, their places."""
-        if self._uncoded:
-            image_R, category_R, numbers_R5 = map(np.concatenate, zip(*self._uncoded, strict=True))
-            self._parts.append((_coded(self._images, image_R), _coded(self._categories, category_R), numbers_R5))
-            self._uncoded = []
-
-    def _checked(
-        self, records: Sequence[Mapping[str, Any]], places: Iterable[str]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the columns of any records, one by one.
-
-        Raises:
-            InputError: naming record and field
-        """
-        images, categories, numbers, shapes = [], [], [], []
-        for given, place in zip(records, places, strict=True):
-            record = plain_record(given)
-            shape = stated_shape(record, place)
-            if shape is not None and not record.get("bbox"):
-                box, area = box_around(shape)
-                shape["area"] = area
-            else:
-                box = finite_numbers(record.get("bbox"), 4, f"{place}.bbox")
-            if box[2] < 0 or box[3] < 0:
-                raise InputError(f"{place}.bbox: expected a width and height of at least 0, found {list(box)}")
-            image, category = _name(record, _IMAGE), _name(record, _CATEGORY)
-            image_id = identifier(record.get("image_id", image), f"{place}.image_id")
-            category_id = identifier(record.get("category_id"), f"{place}.category_id")
-            score = finite_numbers([record.get("score")], 1, f"{place}.score")[0]
-            images.append(self._images.setdefault((image_id, image), len(self._images)))
-            categories.append(self._categories.setdefault((category_id, category), len(self._categories)))
-            numbers.append((*box, score))
-            shapes.append(shape)
-        self._shapes.append(shapes)
-        self._are_drawn |= any(shape is not None for shape in shapes)
-        image_R, category_R = np.array(images, np.int64), np.array(categories, np.int64)
-        return image_R, category_R, np.array(numbers, np.float64).reshape(-1, 5)
-
-
-def _name(record: Mapping[str, Any], fields: Sequence[str]) -> str | None:
-    """Return the first name that a row states in some fields."""
-    names = (record.get(field) for field in fields)
-    return next((name for name in names if name and isinstance(name, str)), None)
-
-
-def _usual(records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return ids of images and of categories, and the numbers, of records of the usual types; None for others."""
-    try:
-        named, ids, numbers_R5 = _in_rows(records) if isinstance(records, NumberRows) else _in_records(records)
-        image_R, category_R = (np.array(column, np.int64) for column in ids)
-    except (KeyError, ValueError, OverflowError):
-        return None
-    if not _all_of((int,), *ids) or {*_IMAGE, *_CATEGORY, *SHAPES, "text"} & named:
-        return None
-    if not np.isfinite(numbers_R5).all() or (numbers_R5[:, 2:4] < 0).any():
-        return None
-    return image_R, category_R, numbers_R5
-
-
-def _in_records(records: Sequence[Mapping[str, Any]]) -> tuple[set[str], Sequence[list[Any]], np.ndarray]:
-    """Return the fields of records, the ids of their images and categories, and their boxes and scores.
-
-    Raises:
-        KeyError: a record does not have these
-        ValueError: its box is no list of four numbers, or its score is none
-    """
-    boxes, scores = [record["bbox"] for record in records], [record["score"] for record in records]
-    ids = [record["image_id"] for record in records], [record["category_id"] for record in records]
-    if {*map(type, boxes)} != {list} or {*map(len, boxes)} != {4} or not _all_of((int, float), scores, *boxes):
-        raise ValueError("other types")
-    named = set[str]().union(*records)
-    return named, ids, np.column_stack([np.array(boxes, np.float64), np.array(scores, np.float64)])
-
-
-def _in_rows(rows: NumberRows) -> tuple[set[str], Sequence[list[Any]], np.ndarray]:
-    """Return the same of rows of numbers, and raise the same."""
-    if [rows.widths[name] for name in ("bbox", "score", "image_id", "category_id")] != [4, None, None, None]:
-        raise ValueError("other lengths")
-    numbers_RC = np.array(rows.numbers, np.float64).reshape(len(rows), -1)
-    score_R1, boxes_R4 = numbers_RC[:, rows.place("score")], numbers_RC[:, rows.place("bbox")]
-    ids = rows.column("image_id"), rows.column("category_id")
-    return {*rows.widths}, ids, np.concatenate([boxes_R4, score_R1], axis=1)
-
-
-def _all_of(types: Sequence[type], *columns: Sequence[Any]) -> bool:
-    """Return whether all values of some columns are of some types; a bool is no int."""
-    return {*map(type, chain.from_iterable(columns))}.issubset(types)
-
-
-def _coded(index: dict[Key, int], ids_R: np.ndarray) -> np.ndarray:
-    """Return the place of each id in an index, to which new ids are added in their order."""
-    ids: Sequence[int]
-    least, span = int(ids_R.min()), int(ids_R.max()) - int(ids_R.min())
-    if span < 4 * len(ids_R):  # a table of all ids between the least and the largest one
-        code_R = ids_R - least
-        first_U = np.full(span + 1, len(ids_R))
-        first_U[code_R[::-1]] = np.arange(len(ids_R))[::-1]  # of several values for one index the last one stays
-        ids = range(least, least + span + 1)
-    else:
-        ids_U, first_U, code_R = np.unique(ids_R, return_index=True, return_inverse=True)
-        ids = ids_U.tolist()
-    place_U = np.empty(len(first_U), np.int64)
-    for u in np.argsort(first_U)[: np.count_nonzero(first_U < len(ids_R))].tolist():
-        place_U[u] = index.setdefault((ids[u], None), len(index))
-    return np.asarray(place_U[code_R])
+            shapes_R[:] = [*chain.from_iterable(self._shapes)]
+        return ResultsList(table, categories, positions, form, shapes_R)
 
 
 _PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
+
+
+def _columns_of(
+    records: Records, where: Callable[[int], str]
+) -> tuple[Sequence[Any], Sequence[Any], np.ndarray, Sequence[dict[str, Any] | None]]:
+    """Return the images, categories, numbers and shapes of records, a field of all of them at a time.
+
+    Raises:
+        InputError: naming record and field
+    """
+    named = {*records.widths} if isinstance(records, NumberRows) else set[str]().union(*records)
+    shapes: list[dict[str, Any] | None] = [None] * len(records)
+    if not named.isdisjoint(SHAPES):
+        records = [*map(plain_record, records)]
+        for n, record in enumerate(records):
+            shapes[n] = shape = stated_shape(record, where(n))
+            if shape is not None and not record.get("bbox"):
+                box, shape["area"] = box_around(shape)
+                records[n] = {**record, "bbox": box}
+    boxes_R4 = _numbers(records, "bbox", 4, where)
+    for n in np.flatnonzero((boxes_R4[:, 2:] < 0).any(axis=1)).tolist():
+        raise InputError(f"{where(n)}.bbox: expected a width and height of at least 0, found {boxes_R4[n].tolist()}")
+    images = _keys(records, "image_id", named.intersection(_IMAGE) and _IMAGE, where)
+    categories = _keys(records, "category_id", named.intersection(_CATEGORY) and _CATEGORY, where)
+    scores_R1 = _numbers(records, "score", None, where)
+    return images, categories, np.concatenate([boxes_R4, scores_R1], axis=1), shapes
+
+
+def _numbers(records: Records, field: str, count: int | None, where: Callable[[int], str]) -> np.ndarray:
+    """Return the lists of finite numbers [R, count] in a field, or its single numbers if the count is None.
+
+    All of the usual types are checked at once, others one by one.
+
+    Raises:
+        InputError: naming record and field
+    """
+    numbers = np.zeros((len(records), 0))
+    if isinstance(records, NumberRows) and records.widths.get(field, 0) == count:
+        numbers = records.array(field)
+    else:
+        values: list[Any] = [record.get(field) for record in records]
+        are_lists = {*map(type, values)} == {list} and {*map(len, values)} == {count}
+        if {*map(type, chain.from_iterable(values) if are_lists else values)} <= {int, float}:
+            with suppress(OverflowError):
+                numbers = np.array(values, np.float64).reshape(len(records), -1)
+    if numbers.shape[1] == (count or 1) and np.isfinite(numbers).all():
+        return numbers
+    lists = (plain(record.get(field)) if count else [plain(record.get(field))] for record in records)
+    return np.array([finite_numbers(value, count or 1, f"{where(n)}.{field}") for n, value in enumerate(lists)])
+
+
+def _keys(records: Records, field: str, names_in: Iterable[str], where: Callable[[int], str]) -> Sequence[Any]:
+    """Return the ids of the images or categories of records, each with its name if some field states one.
+
+    Raises:
+        InputError: naming record and field
+    """
+    names = [_name(record, names_in) for record in records] if names_in else None
+    if isinstance(records, NumberRows) and records.widths.get(field, 0) is None:
+        ids: Sequence[Any] = records.column(field)
+    else:
+        other = names if names and field == "image_id" else repeat(None)
+        ids = [record.get(field, name) for record, name in zip(records, other)]  # noqa: B905
+    if not {*map(type, ids)} <= {int, str}:
+        ids = [identifier(plain(value), f"{where(n)}.{field}") for n, value in enumerate(ids)]
+    return ids if names is None else [i if name is None else (i, name) for i, name in zip(ids, names, strict=True)]
+
+
+def _name(record: Mapping[str, Any], fields: Iterable[str]) -> str | None:
+    """Return the first name that a row states in some fields."""
+    names = (record.get(field) for field in fields)
+    return next((name for name in names if name and isinstance(name, str)), None)
 
 
 def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:

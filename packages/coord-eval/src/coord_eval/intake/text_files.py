@@ -33,7 +33,7 @@ class _Classes(NamedTuple):
 
 
 def read_text_files(path: Path) -> SourceRecords:
-    """Read a folder of text files, with `labels` below it as Ultralytics writes it, or one file of MOT results.
+    """Read a folder of text files, with `labels` below it as Ultralytics writes it, or one file of such a folder.
 
     A line of a label file is `class x y width height`, or `class x1 y1 x2 y2 ...` for an outline, in fractions of the
     image, and ends with a confidence if it was saved (`save_conf=True`); without one it is 1. The names of classes are
@@ -43,7 +43,8 @@ def read_text_files(path: Path) -> SourceRecords:
     Raises:
         InputError: naming file and line
     """
-    root = path / "labels" if (path / "labels").is_dir() else path
+    folder = path if path.is_dir() else path.parent
+    root = path / "labels" if (path / "labels").is_dir() else folder
     found = sorted(root.rglob("*.txt")) if path.is_dir() else [path]
     files = [file for file in found if file.name not in _NAME_FILES]
     if not files:
@@ -57,7 +58,7 @@ def read_text_files(path: Path) -> SourceRecords:
         return SourceRecords.placed((row for file in files for row in _of_mot(file)), form=Form.FRAMES)
     if tool not in ("", "YOLO labels"):
         raise InputError(f"{written[0]}: a file of {tool}, {ADVICE.replace('COCO JSON', 'a COCO results list')}")
-    classes = _classes(path if path.is_dir() else path.parent)
+    classes = _classes(folder)
     form = Form.CLASSES if classes.names is None else Form.LABELS
     return SourceRecords.placed(
         _of_labels(files, root, classes), form=form, images=[_image_of(file, root) for file in files]
