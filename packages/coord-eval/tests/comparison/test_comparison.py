@@ -1,5 +1,6 @@
 """Confidence intervals over images and paired comparisons."""
 
+import html
 import json
 from dataclasses import replace
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 from coco_builder import coco, generated_set
 
-from coord_eval import InputError, ReportSettings, compare, resample, score
+from coord_eval import InputError, ReportSettings, compare, resample, score, training_curves
 from coord_eval.cli.main import main
+from coord_eval.comparison import compare as comparing
 from coord_eval.comparison.compare import paired_differences
+from coord_eval.comparison.differences import Difference
 from coord_eval.metrics.draws import interval
 from coord_eval.metrics.metric_table import HEADLINE
 from coord_eval.resampling import permutation
@@ -284,3 +287,162 @@ def test_labels_with_few_objects_are_noted(coco_set, copied):
     assert any(note in found for found in score(few, [], report=ReportSettings(bootstrap=2)).notes)
     many, _ = copied(coco_set, [], [5] * 20)
     assert not any("fewer than 10" in found for found in score(many, [], report=ReportSettings(bootstrap=2)).notes)
+
+
+OBJECTS = [(image, 1 + place, [100.0 * place, 10.0, 40.0, 40.0]) for image in range(4) for place in range(3)]
+SMALL = coco(*OBJECTS, names=("cat", "dog", "cow", "bird"), images=range(4), size=(400, 100))
+"""Four images of a cat, a dog and a cow each, and no bird."""
+
+
+def small_run(seed, finds, truth=SMALL, shift=0.0):
+    """A run that finds shares of the cats, dogs and cows, in boxes that lie as far to the right as is said."""
+    draw = np.random.default_rng(seed)
+    rows = [
+        {"image_id": image, "category_id": label, "bbox": [x + shift, *rest], "score": draw.uniform(0.1, 1)}
+        for image, label, (x, *rest) in OBJECTS
+        if draw.random() < finds[label - 1]
+    ]
+    return score(truth, rows, report=ReportSettings(diagnose=False))
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Two seeds of a run, of one that finds fewer cats and more cows, and of the first one again."""
+    base = [small_run(seed, (1, 0.8, 0.5)) for seed in (0, 1)]
+    new = [small_run(seed, (0.4, 0.8, 1), shift=1) for seed in (2, 3)]
+    return {"base": base, "new": new, "same": base}
+
+
+@pytest.fixture(scope="module")
+def small_comparison(small):
+    told = []
+    return compare(small, 4, 7, lambda *step: told.append(step)), told
+
+
+def test_figures_of_a_comparison_are_means_over_seeds_with_their_spread(small, small_comparison):
+    found, told = small_comparison
+    drawn = {name: [resample(run, 4, 7) for run in seeds] for name, seeds in small.items()}
+    difference, tests = found.differences["new"], len(HEADLINE)
+    for metric in ("AP", "recall", "count_absolute_error", "bias_x1_pixels"):
+        values = {name: [run.point[metric] for run in seeds] for name, seeds in drawn.items()}
+        means = {name: np.mean([run.draws[metric] for run in seeds], axis=0) for name, seeds in drawn.items()}
+        row, gains = difference[metric], np.subtract(values["new"], values["base"])
+        assert found.metrics["new"][metric]["seeds"] == values["new"]
+        assert found.metrics["new"][metric]["value"] == pytest.approx(np.mean(values["new"]))
+        spread = [12.706 * np.std(one, ddof=1) / 2**0.5 for one in (values["new"], gains)]
+        assert [found.metrics["new"][metric]["over_seeds"], row.over_seeds] == pytest.approx(spread)
+        bounds = interval(np.mean(gains), means["new"] - means["base"])
+        assert (row.value, row.low, row.high) == pytest.approx((bounds["value"], bounds["low"], bounds["high"]))
+        size = {"count_absolute_error": np.negative, "bias_x1_pixels": lambda off: -np.abs(off)}.get(metric, np.abs)
+        assert row.share_better == np.mean(size(means["new"]) > size(means["base"]))
+    same = found.differences["same"].values()
+    assert {(row.value, row.low, row.high, row.share_better, row.differs) for row in same} == {(0, 0, 0, 0, False)}
+    gains = {
+        label: np.mean([b.per_class[label]["AP"] - a.per_class[label]["AP"] for a, b in zip(*pair, strict=True)])
+        for pair in [(small["base"], small["new"])]
+        for label in ("cat", "dog", "cow")
+    }
+    assert gains["cat"] < 0 < gains["cow"]
+    by_size = sorted(gains, key=lambda label: -abs(gains[label]))
+    assert found.class_gains["new"] == pytest.approx(gains) and [*found.class_gains["new"]] == by_size
+    p = {name for name, row in difference.items() if row.p is not None}
+    assert p == {*HEADLINE} and (found.resamples, found.permutations) == (4, 20 * 2 * tests)
+    assert [step for step in told if step[0] == "bootstrap"] == [("bootstrap", 4, 4)] * 6
+
+
+def test_lines_json_and_page_of_a_comparison_hold_what_it_found(small_comparison, tmp_path):
+    found, _ = small_comparison
+    written = found.write_report(tmp_path / "new" / "folder")
+    values = json.loads((written.parent / "comparison.json").read_text())
+    assert values == json.loads(found.to_json()) and "runs" not in values
+    assert values["verdicts"] == [found.verdict(run) for run in ("new", "same")]
+    lines, page = list(found.lines()), written.read_text()
+    assert lines[-2:] == values["verdicts"] and "base, mean over 2 seeds" in lines
+    assert not any(line.startswith("  duplicates ") for line in lines)  # no headline figure
+    ap = {name: row["AP"] for name, row in found.metrics.items()}
+    shown = [f"{row['value']:.3f} ± {row['over_seeds']:.3f}" for row in ap.values()]
+    metrics = page[page.index("<h2>Metrics") :]
+    assert all(text in metrics for text in shown) and "<td>duplicates" in metrics
+    for text in (*values["verdicts"], *found.notes[:1], "mean over 2 seeds", "AP gained by label"):
+        assert html.escape(text) in page
+    row = found.differences["new"]["AP"]
+    assert f"AP {row.value:+.3f} [{row.low:+.3f}, {row.high:+.3f}]".replace("-", "\u2212") in page.replace(
+        "-", "\u2212"
+    )
+    assert page.count("Images that changed: new against base</h2>") == 1
+    assert "Images that changed: same" not in page and page.count("differences of the headline metrics") == 2
+    assert "<h2>Training" not in page
+    log = [{"step": step, "loss": 1 / step, "eval_AP": 0.5} for step in (1, 2)]
+    trained = replace(found, training=training_curves({"base": [log]}, {"loss": "total loss"}))
+    asked: list[str] = []
+    assert trained.write_report(tmp_path, image_root=asked.append).read_text().count("<h2>Training") == 1
+    assert asked and list(trained.lines()) == [*lines, *trained.training.lines()] != lines
+
+
+def test_verdict_names_figures_that_differ_over_images_and_over_seeds_by_what_is_better(small_comparison):
+    found, _ = small_comparison
+    one = replace(found, metrics=found.metrics | {"new": {}}, differences={"new": {}})
+    assert one.verdict("new") == "new against base: no headline metric differs"
+    row = Difference(0.2, 0.1, 0.3, 1.0, p=0.01, differs=True, over_seeds=0.1)
+    of = {"recall": 0.2, "f1": -0.2, "count_absolute_error": -0.2, "duplicates": 0.2, "count_error": 0.4}
+    metrics = {"base": {name: {"value": 0.5} for name in of}, "new": {n: {"value": 0.5 + d} for n, d in of.items()}}
+    metrics["base"]["count_error"], metrics["new"]["count_error"] = {"value": -0.5}, {"value": -0.1}
+    made = replace(found, metrics=metrics, differences={"new": {n: replace(row, value=d) for n, d in of.items()}})
+    better, worse = made.verdict("new").split("better in ")[1].split("; worse in ")
+    assert [[part.split()[0] for part in side.split(", ")] for side in (better, worse)] == [
+        ["recall", "count_absolute_error", "count_error"],
+        ["f1", "duplicates"],
+    ]
+    for changed in ({"over_seeds": 0.2}, {"differs": False}):
+        rows = {"recall": replace(row, **changed)}
+        assert replace(made, differences={"new": rows}).verdict("new").endswith("no headline metric differs")
+    assert "better in recall" in replace(made, differences={"new": {"recall": replace(row, over_seeds=None)}}).verdict(
+        "new"
+    )
+
+
+def test_runs_that_cannot_be_compared_are_refused(small):
+    one = small["base"][0]
+    for change in ({"iscrowd": 1}, {"bbox": [0.0, 10.0, 40.0, 41.0]}, {"category_id": 4}):
+        first, *others = SMALL["annotations"]
+        other = small_run(0, (1, 1, 1), SMALL | {"annotations": [{**first, **change}, *others]})
+        with pytest.raises(InputError, match="base and other were scored against different ground truth"):
+            compare({"base": one, "other": other}, 1)
+    other = small_run(0, (1, 1, 1), SMALL | {"categories": [{"id": k, "name": f"{k}"} for k in range(1, 5)]})
+    for runs, message in (
+        ({"base": [one, other]}, "base and base were scored against different"),
+        ({"base": one}, "at least two runs, found 1"),
+        ({"base": small["base"], "new": one}, "as many seeds of each run"),
+        ([one, one], r'runs by name, \{"base": a, "new": b\}, found list'),
+    ):
+        with pytest.raises(InputError, match=message):
+            compare(runs, 1)
+
+
+def test_figures_that_some_run_lacks_are_told_and_not_tested(small, monkeypatch):
+    base, new = (small[name][0] for name in ("base", "new"))
+    for lacks in (base, new):
+        names = {id(base): ["AP", "f1"], id(new): ["AP", "f1"]} | {id(lacks): ["AP"]}
+        monkeypatch.setattr(comparing, "headline", lambda run, names=names: names[id(run)])
+        found = compare({"base": base, "new": new}, 2)
+        assert "f1: not a figure of every run, so not compared" in found.notes
+        assert {name for name, row in found.differences["new"].items() if row.p is not None} == {"AP"}
+
+
+@pytest.mark.parametrize(("p", "expected"), [((0.01, 0.0125, 0.04), (0.03, 0.03, 0.04)), ((0.7, 0.8, 0.9), (1, 1, 1))])
+def test_adjusted_p_values_ascend_up_to_1(p, expected):
+    names = HEADLINE[:3]
+    drawn = {run: Resamples(dict.fromkeys(names, 0.5), dict.fromkeys(names, np.full(9, 0.5)), 0) for run in "ab"}
+    found = paired_differences(drawn, {"b": dict(zip(names, p, strict=True))})["b"]
+    assert [found[name].p for name in names] == pytest.approx(expected)
+
+
+def test_a_run_that_found_nothing_beside_one_that_did_has_the_verdict_for_itself(small):
+    nothing = score(SMALL, [{"image_id": 0, "text": '[{"bbox_2d": [1, 900, 9, 990], "label": "cat"}]'}])
+    notes = compare({"base": small["base"][0], "nothing": nothing}, 2).notes
+    assert not any("no run has learnt" in note or "diagnosis: " in note for note in notes)
+    assert sum(note.startswith("nothing: AP below 0.02, and no other reading") for note in notes) == 1
+    both = compare({"base": nothing, "nothing": nothing}, 2).notes
+    assert sum("no other reading" in note for note in both) == 1 and any(
+        note.startswith("no run has learnt") for note in both
+    )

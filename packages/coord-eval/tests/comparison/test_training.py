@@ -86,6 +86,10 @@ def test_page_and_json_hold_the_curves():
     page = found.html()
     assert "<a>" not in page and page.count("<svg xmlns") == len(found.curves) == 1
     assert len(re.findall("fill-opacity: 0.18", page)) == 2  # a band over steps, and one over time
+    lines = re.findall(r'd="M [^L"]+(?:L [^L"Z]+){7}" style="fill: none; stroke: var\(--s(\d)', page)
+    assert sorted(lines) == ["0", "0", "1", "1"]  # of eight points, over steps and over time
+    point = training_curves({"a": [[{"step": 1, "loss": 2.0}]]}, TITLES).html()
+    assert point.count('style="fill: var(--s0,') == 1  # a line of one point would not be seen
     values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert values["curves"]["total"]["b"]["steps"] == list(range(1, 9))
     assert values["reached"]["b"][0]["steps"] == [4]
