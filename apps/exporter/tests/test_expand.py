@@ -20,6 +20,9 @@ from tiny_checkpoint import (
 
 from coord_codec import WILDCARD_TOKEN, CoordVocab, coord_tokens
 from coord_exporter import ExportError, InputError, expand_vocab, merge
+from coord_exporter.checkpoint.read import SafetensorsFile, StoredCheckpoint, TensorInfo
+from coord_exporter.expand import NewTokens, _check_rows, check_tokenizer, extend_tokenizer
+from coord_exporter.vocabulary import Tables, Vocabulary
 
 
 def plain_base(folder, tied=False, rows=None, **kwargs):
@@ -282,3 +285,90 @@ def test_expand_vocab_names_older_tokens_without_rows(tmp_path):
     edit_json(path, **tokenizer)
     report = expand_vocab(tmp_path / "base", tmp_path / "out", quiet=True)
     assert any(f"9 older tokens, ids {rows} to {rows + 8}, got new rows" in warning for warning in report.warnings)
+
+
+NEW = NewTokens(Vocabulary({"a": 0, "b": 3}), ("x", "y"), 5)
+FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+
+
+@pytest.mark.parametrize("decoder", [None, {"0": {"content": "a"}}, ["no mapping"]])
+@pytest.mark.parametrize("added", [True, False])
+def test_new_tokens_are_in_each_file_that_lists_added_ones_as_ordinary_tokens(tmp_path, decoder, added):
+    (tmp_path / "tokenizer.json").write_text('{"added_tokens": [{"id": 3, "content": "b"}], "rest": 1}')
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder, "rest": 1}))
+    expected = {"tokenizer.json": {"added_tokens": [{"id": 3, "content": "b"}], "rest": 1}}
+    expected["tokenizer.json"]["added_tokens"] += [{"id": 4, "content": "x"} | FLAGS, {"id": 5, "content": "y"} | FLAGS]
+    if isinstance(decoder, dict):
+        both = decoder | {"4": {"content": "x"} | FLAGS, "5": {"content": "y"} | FLAGS}
+        expected["tokenizer_config.json"] = {"added_tokens_decoder": both, "rest": 1}
+    if added:
+        (tmp_path / "added_tokens.json").write_text('{"b": 3}')
+        expected["added_tokens.json"] = {"b": 3, "x": 4, "y": 5}
+    assert extend_tokenizer(tmp_path, NEW) == expected
+    assert extend_tokenizer(tmp_path, NewTokens(NEW.vocabulary, (), 5)) == {}
+
+
+def test_written_coordinates_have_to_start_where_they_were_announced(tmp_path):
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    first, vocabulary = coord_vocab().first_id, Vocabulary(tokenizer.get_vocab())
+    check_tokenizer(tmp_path, NewTokens(vocabulary, (), first))
+    with pytest.raises(ExportError, match=f"start at {first} instead of {first + 1}"):
+        check_tokenizer(tmp_path, NewTokens(vocabulary, (), first + 1))
+    with pytest.raises(ExportError, match="would get id None instead of"):
+        check_tokenizer(tmp_path, NewTokens(vocabulary, ("<new>",), first))
+
+
+E, H = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "config", "told"),
+    [
+        ({}, {}, None),
+        ({H: (8, 2)}, {}, None),
+        ({H: (9, 2)}, {}, "expected 8 rows of floats"),
+        ({E: (8, 2, "I8")}, {}, "expected 8 rows of floats"),
+        ({H: (8, 2, "F64")}, {}, "expected 8 rows of floats"),
+        ({}, {"vocab_size": 9}, "vocab_size is 9, the embedding has 8"),
+        ({}, {"vocab_size": 9, "text_config": {"vocab_size": 8}}, None),
+        ({}, {"text_config": {}}, "vocab_size is None"),
+        ({"lm_head.bias": (8,)}, {}, "a head with a bias"),
+        ({"model.embed_tokens_per_layer.weight": (6, 2)}, {}, None),
+        ({"model.embed_tokens_per_layer.weight": (5, 2)}, {}, "has 5 rows, one for each token"),
+        ({"model.embed_tokens_per_layer.weight": (5, 2)}, {"model_type": "gemma3n"}, None),
+        ({}, {"image_token_id": 3}, None),
+        ({}, {"image_token_id": 4}, "image_token_id is 4, an unused id"),
+        ({}, {"text_config": {"vocab_size": 8, "pad_token_id": 5}}, "pad_token_id is 5"),
+        ({}, {"image_token_id": 6}, None),
+        ({}, {"window": 4}, None),
+    ],
+)
+def test_tables_configuration_and_tokenizer_have_to_agree(tmp_path, tensors, config, told):
+    kinds = {E: (8, 2)} | tensors
+    infos = tuple(
+        TensorInfo(name, kind[2] if len(kind) > 2 else "F32", kind[:2], tmp_path, 0) for name, kind in kinds.items()
+    )
+    base = StoredCheckpoint(tmp_path, {"vocab_size": 8} | config, (SafetensorsFile(tmp_path, infos, {}, b""),), None)
+    if told is None:
+        assert _check_rows(base, Tables(E, H, True), NEW) == 8
+    else:
+        with pytest.raises(InputError, match=told):
+            _check_rows(base, Tables(E, H, True), NEW)
+
+
+def test_moments_of_a_table_are_those_of_its_trained_rows_in_chunks_of_any_size(tmp_path, monkeypatch):
+    from safetensors.torch import save_file
+
+    from coord_exporter import expand
+    from coord_exporter.checkpoint.read import read_safetensors
+
+    table = torch.randn(50, 3, generator=torch.Generator().manual_seed(2)) + 5
+    table[40:] = 1000  # padding that nothing has trained
+    save_file({"t": table}, tmp_path / "t.safetensors")
+    (info,) = read_safetensors(tmp_path / "t.safetensors").tensors
+    for rows in (2048, 40, 7, 1):
+        monkeypatch.setattr(expand, "_CHUNK_ROWS", rows)
+        mean, deviation = expand._moments(info, 40)
+        torch.testing.assert_close(mean, table[:40].mean(0))
+        torch.testing.assert_close(deviation, table[:40].std(0, correction=0))

@@ -36,3 +36,48 @@ def test_a_run_that_trained_whole_models_needs_no_merge(tmp_path, place):
     (tmp_path / "checkpoints" / "checkpoint-20" / "config.json").write_text("{}")
     with pytest.raises(InputError, match=r"checkpoint-20.* a whole model, which needs no merge"):
         find_adapter(tmp_path / place)
+
+
+COMPLETE = {"adapter_config.json": 2, "adapter_model.safetensors": 1}
+
+
+@pytest.mark.parametrize(
+    ("listed", "manifest", "taken"),
+    [
+        (COMPLETE, True, True),
+        (COMPLETE | {"coordexp.json": 99}, True, True),  # a calibration was added to the card
+        (COMPLETE | {"adapter_model.safetensors": 2}, True, False),
+        (COMPLETE | {"gone.json": 2}, True, False),
+        (None, True, False),  # of our trainer, which lists its files last
+        (None, False, True),  # of another one
+    ],
+)
+@pytest.mark.parametrize("inside", ["checkpoints", "."])
+def test_checkpoint_is_taken_where_all_its_files_are_whole(tmp_path, listed, manifest, taken, inside):
+    run = tmp_path / "run"
+    for step, files in ((9, COMPLETE), (10, listed)):
+        checkpoint = run / inside / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        for name, size in (COMPLETE | {"coordexp.json": 2}).items():
+            (checkpoint / name).write_bytes(b"{}"[:size])
+        if files is not None:
+            (checkpoint / "complete.json").write_text(json.dumps(files))
+    if manifest:
+        (checkpoint.parent.parent / "manifest.json").write_text("{}")
+    folder, told = find_adapter(run)
+    assert folder.name == f"checkpoint-{10 if taken else 9}" and told.endswith("is merged, the last")
+
+
+def test_adapter_itself_comes_before_folders_inside_and_a_single_named_one_is_told(tmp_path):
+    for name in ("own", "own/first", "named/only", "plain/checkpoint-3", "several/a", "several/b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "adapter_config.json").write_text("{}")
+    assert find_adapter(tmp_path / "own/first") == (tmp_path / "own/first", None)
+    folder, told = find_adapter(tmp_path / "own")
+    assert folder == tmp_path / "own" and "its own adapter is taken" in told and "own/first" in told
+    folder, told = find_adapter(tmp_path / "named")
+    assert folder == tmp_path / "named" / "only" and "the only one" in told
+    assert find_adapter(tmp_path / "plain")[0].name == "checkpoint-3"
+    assert find_adapter(tmp_path / "nothing") == (tmp_path / "nothing", None)
+    with pytest.raises(InputError, match="several adapters"):
+        find_adapter(tmp_path / "several")

@@ -22,7 +22,8 @@ from tiny_checkpoint import (
 )
 
 from coord_exporter import InputError
-from coord_exporter.checkpoint.folder import history_of
+from coord_exporter.checkpoint.folder import find_companions, history_of
+from coord_exporter.checkpoint.read import SafetensorsFile, StoredCheckpoint
 
 
 def test_companions_come_along_unchanged(sharded, tmp_path):
@@ -120,3 +121,54 @@ def test_history_of_refuses_a_damaged_record(tmp_path, history):
     (tmp_path / "export.json").write_text(json.dumps({"format": 1, "history": history}))
     with pytest.raises(InputError, match=r"export.json: history: expected a list of objects"):
         history_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("base", "adapter", "taken", "told"),
+    [
+        (["tokenizer.json", "preprocessor_config.json"], ["vocab.json", "merges.txt"], [], []),
+        (["vocab.json", "processor_config.json"], ["tokenizer.json"], [], []),
+        (["preprocessor_config.json"], [], [], ["no tokenizer files (the export has none either)"]),
+        (["chat_template.jinja"], ["tokenizer.json", "chat_template.jinja", "processor_config.json", "other.json"],
+         ["tokenizer.json", "processor_config.json"],
+         ["no tokenizer files (taken from", "no processor files (taken from"]),
+        (["tokenizer.json"], ["video_preprocessor_config.json"], [], ["no processor files (the export has none"]),
+        (["tokenizer.json"], ["preprocessor_config.json", "video_preprocessor_config.json"],
+         ["preprocessor_config.json", "video_preprocessor_config.json"], ["no processor files (taken from"]),
+    ],
+)  # fmt: skip
+def test_tokenizer_and_processor_are_the_adapters_only_where_the_base_has_none(tmp_path, base, adapter, taken, told):
+    for folder, names in ((tmp_path / "base", base), (tmp_path / "adapter", adapter)):
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text(f"of {folder.name}")
+    checkpoint = StoredCheckpoint(tmp_path / "base", {}, (), None)
+    files, warnings = find_companions(checkpoint, tmp_path / "adapter")
+    assert {name: path.read_text() for name, path in files.items()} == {
+        **dict.fromkeys(base, "of base"),
+        **dict.fromkeys(taken, "of adapter"),
+    }
+    assert len(warnings) == len(told) and all(any(words in line for line in warnings) for words in told)
+
+
+def test_what_is_written_anew_or_hidden_or_weights_is_no_companion(tmp_path):
+    written = ("config.json", "export.json", "model.safetensors", "model.safetensors.index.json")
+    left_out = (".hidden", "other.index.json", "old.bin", "model.gguf", "original/params.json", "other.safetensors")
+    kept = ("LICENSE", "vocab.json", "processor_config.json", "additional_chat_templates/tool.jinja")
+    for name in (*written, *left_out, *kept):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    weights = SafetensorsFile(tmp_path / "model.safetensors", (), {}, b"")
+    files, (told,) = find_companions(StoredCheckpoint(tmp_path, {}, (weights,), None))
+    assert {*files} == {*kept}
+    assert "6 files left out" in told and ".hidden" in told
+
+
+@pytest.mark.parametrize("content", [{"format": 2, "history": []}, {"history": []}])
+def test_record_of_another_format_is_refused_and_without_a_record_there_is_no_history(tmp_path, content):
+    assert history_of(tmp_path) == []
+    (tmp_path / "export.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"expected format 1, found"):
+        history_of(tmp_path)
+    (tmp_path / "export.json").write_text(json.dumps({"format": 1, "history": [{"kind": "merge"}]}))
+    assert history_of(tmp_path) == [{"kind": "merge"}]
