@@ -25,9 +25,9 @@ import typer
 from coord_codec import Instance, Object, read_annotations, read_instances, write_instances
 from coord_detect.model.checkpoints import locate_model
 from coord_eval.boxes.iou import box_iou
-from coord_eval.intake.answers import load_predictions
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.ground_truth import load_ground_truth
+from coord_eval.intake.predictions import load_predictions
 from coord_eval.review import LabelLikelihood, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES, gather

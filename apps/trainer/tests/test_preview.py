@@ -1,11 +1,15 @@
 """`train --dry-run`: what it prints, and its memory against a real step's."""
 
+import json
 import runpy
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 
 from coord_codec import InputError
+from coord_trainer import preview
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.swift_arguments import argument_table
 
@@ -24,6 +28,66 @@ OFFSETS = [
     "training.aligner_lr=5e-4",
     "data.shapes.train=8",
 ]
+
+
+def test_bytes_of_kept_samples_are_those_of_all_of_them_and_none_beside_a_gpu(monkeypatch):
+    encoded = [{"a": torch.zeros(5, dtype=torch.float64), "b": [1, 2]}, {"a": torch.zeros(3, dtype=torch.float64)}]
+    config, asked = load_run_config(None, OFFSETS), []
+
+    class Kept(list):
+        keeps = staticmethod(lambda total: asked.append(total) or True)
+
+    monkeypatch.setattr(preview.torch.cuda, "is_available", lambda: False)
+    assert preview._kept_bytes(config, Kept(range(3)), encoded) == 8 * (5 + 3) * 8 // 2  # 8 generated images
+    given = config.model_copy(update={"data": config.data.model_copy(update={"annotations": Path("a.json")})})
+    assert preview._kept_bytes(given, Kept(range(3)), encoded) == 8 * (5 + 3) * 3 // 2 and asked == [8, 3]
+    monkeypatch.setattr(Kept, "keeps", staticmethod(lambda total: False))
+    assert preview._kept_bytes(config, Kept(), encoded) == 0
+    monkeypatch.setattr(Kept, "keeps", staticmethod(lambda total: True))
+    monkeypatch.setattr(preview.torch.cuda, "is_available", lambda: True)
+    assert preview._kept_bytes(config, Kept(), encoded) == 0
+
+
+def test_groups_of_the_optimizer_are_listed_without_empty_ones():
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 3), "b": torch.nn.Linear(3, 1, bias=False)})
+    rows = [
+        {"params": [*model["a"].parameters()], "lr": 0.5, "weight_decay": 0.25},
+        {"params": [], "lr": 1.0},
+        {"params": [*model["b"].parameters()], "lr": 0.125, "weight_decay": 0.0},
+    ]
+    assert preview._groups(model, torch.optim.SGD(rows, lr=9.0)) == [
+        {"lr": 0.5, "weight_decay": 0.25, "tensors": 2, "parameters": 9, "example": "a.weight"},
+        {"lr": 0.125, "weight_decay": 0.0, "tensors": 1, "parameters": 3, "example": "b.weight"},
+    ]
+
+
+def test_source_with_the_most_objects_in_an_image_is_the_one_that_is_simulated(tmp_path, capsys):
+    box = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+    counts = {"few": (1, 1, 1, 1), "many": (0, 4, 1), "none": (0,)}
+    for name, numbers in counts.items():
+        for number in range(len(numbers)):
+            Image.new("RGB", (8, 8)).save(tmp_path / f"{name}{number}.png")
+        lines = [{"image": f"{name}{n}.png", "objects": [box] * count} for n, count in enumerate(numbers)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def longest(*names):
+        rows = ",".join(f"{{name: {name}, annotations: {tmp_path / name}.jsonl, weight: 2}}" for name in names)
+        words = [*OFFSETS[:1], "evaluation.images=none", f"data.sources=[{rows}]"]
+        mixture, chosen = preview._data(load_run_config(None, words), tmp_path)
+        assert [source.name for source in mixture.sources] == list(names)
+        return [source.name for source in chosen.sources], capsys.readouterr().out
+
+    assert longest("few", "many")[0] == ["many"] == longest("many", "few")[0]
+    found, told = longest("none", "few")
+    assert found == ["few"] and "of 2 sources" in told and "train: 4 images" in told
+    found, told = longest("none")
+    assert found == ["none"] and "sources" not in told
+
+
+def test_generated_images_are_drawn_as_many_as_are_encoded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(preview, "_ENCODED", 3)
+    mixture, chosen = preview._data(load_run_config(None, OFFSETS), tmp_path)
+    assert mixture is chosen and len(mixture) == 3 and "8 images (3 of them encoded)" in capsys.readouterr().out
 
 
 @pytest.mark.slow

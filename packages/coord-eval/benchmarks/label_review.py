@@ -505,9 +505,9 @@ def _cases(images: int, seeds: range) -> Iterator[Case]:
 
 def _evidence(case: Case) -> Any:
     """Return the evidence of a case, as `review` gathers it."""
-    from coord_eval.intake.answers import load_predictions
     from coord_eval.intake.collecting import collect
     from coord_eval.intake.ground_truth import load_ground_truth
+    from coord_eval.intake.predictions import load_predictions
     from coord_eval.review.evidence import gather
     from coord_eval.settings import AnswerSettings, LabelSettings
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from coord_codec import InputError
 from coord_detect.model.checkpoints import mark_complete
 from coord_detect.settings.decoding import Decoding
 from coord_detect.settings.load import flat_settings
+from coord_losses import registered_terms
 from coord_trainer.comparison import run as comparison
 from coord_trainer.comparison.plan import (
     default_base,
@@ -158,6 +160,140 @@ def test_missing_answers_come_from_the_checkpoint_that_gave_the_others(tmp_path,
     assert comparison._scored(planned, Decoding(grammar="markers"), None) == wanted
     assert asked == [(checkpoints / "checkpoint-1", None, wanted)]
     assert comparison._scored(planned, Decoding(), None) == planned.folder / "predictions.jsonl" and len(asked) == 1
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What `coord_eval.compare` returns, without the arithmetic."""
+
+    notes: tuple = ("of compare",)
+    training: object = None
+    written: list = field(default_factory=list)
+
+    def write_report(self, folder, image_root):
+        self.written.append((folder, image_root("a.png"), self))
+        return folder / "comparison.html"
+
+    def lines(self):
+        return ["a line of the comparison"]
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Each comparison of the test: the scored runs by group, and the number of resamples; none is computed."""
+    calls = []
+    monkeypatch.setattr(comparison, "_scored", lambda run, decoding, images: (run.group.name, run.seed, decoding.name))
+    monkeypatch.setattr(comparison, "compare", lambda of, resamples: calls.append((of, resamples)) or Compared())
+    return calls
+
+
+def test_groups_are_compared_by_the_seeds_and_decodings_that_all_of_them_have(tmp_path, compared, capsys):
+    runs = plan(tmp_path, ["evaluation.decoding=[{},{grammar: markers}]"], seeds=3)
+    for run in runs:
+        finish(run)
+    images, plain, markers = SimpleNamespace(root=Path("photos")), *runs[0].config.evaluation.decoding
+    others = plan(tmp_path, ["evaluation.decoding=[{}]"], seeds=3)
+    without_one = [run for run in runs if (run.group.name, run.seed) != ("soft", 1)]
+    page = comparison._compare_runs(without_one, plain, images, tmp_path / "page", 7)
+    assert page == tmp_path / "page" / "comparison.html"
+    assert compared == [({name: [(name, 0, plain.name), (name, 2, plain.name)] for name in ("a", "soft")}, 7)]
+    told = capsys.readouterr().out
+    assert f"decoding {plain.name}, seeds 0, 2: {page}" in told and "a line of the comparison" in told
+    # A group that does not name the decoding is not part of its page; one run alone, or none, is no comparison.
+    mixed = [run for run in runs if run.group.name == "a"] + [run for run in others if run.group.name == "soft"]
+    assert comparison._compare_runs(mixed, markers, images, tmp_path, 0)
+    assert compared[1][0].keys() == {"a"} and len(compared[1][0]["a"]) == 3
+    for few in ([], mixed[:1], [runs[0], runs[3]]):
+        assert comparison._compare_runs(few, markers, images, tmp_path, 0) is None
+    assert len(compared) == 2 and capsys.readouterr().out.count("nothing to compare") == 3
+
+
+def test_page_of_a_comparison_has_its_notes_curves_and_the_images_of_the_set(tmp_path, monkeypatch):
+    written = Compared()
+    monkeypatch.setattr(comparison, "_scored", lambda *_: None)
+    monkeypatch.setattr(comparison, "compare", lambda *_: written)
+    runs, images = plan(tmp_path, seeds=2), SimpleNamespace(root=Path("photos"))
+    decoding = runs[0].config.evaluation.decoding[0]
+
+    def noted(chosen):
+        comparison._compare_runs(chosen, decoding, images, tmp_path / "page", 0)
+        folder, image, page = written.written.pop()
+        assert (folder, image, page.notes[-1]) == (tmp_path / "page", Path("photos/a.png"), "of compare")
+        return page.notes[:-1], page.training
+
+    for run in runs:
+        finish(run)
+    assert noted(runs) == ((f"decoding {decoding.name}: {decoding.meaning}",), None)
+    (_, left), _ = noted(runs[:3])
+    assert left.startswith("1 run left out")
+    for number, run in enumerate(runs):
+        manifest = {"status": "finished", "git": {"revision": "xyx"[number % 3]} if number else None}
+        (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    (_, revisions), _ = noted(runs)
+    assert "3 revisions" in revisions
+    # Each value of the log has a curve of its own, those of terms by their own titles.
+    terms = [term for term in registered_terms().values() if term.trainable]
+    weighted = {f"train_{term.loss_key}": f"loss of {term.title}, weighted" for term in terms if term.loss_key}
+    bare = {f"coord_diag/{term.log_key}": f"{term.title}, without its weight" for term in terms}
+    keys = {"eval_AP", "train_total_loss", "coord_diag/loss", *weighted, *bare}
+    for run in runs:
+        lines = [{"step": step, "seconds_per_step": 1.0} | dict.fromkeys(keys, 1.0 / step) for step in (1, 2)]
+        (run.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, training = noted(runs)
+    assert {*weighted.values(), *bare.values()} <= training.curves.keys() and len(training.curves) == len(keys)
+    (runs[1].folder / "metrics.jsonl").unlink()
+    assert noted(runs)[1] is None
+
+
+def test_data_and_scored_images_that_differ_between_groups_are_refused(tmp_path):
+    def groups(data, evaluation):
+        (run, other) = plan(tmp_path)
+        changed = {"data": other.config.data.model_copy(update=data)}
+        changed["evaluation"] = other.config.evaluation.model_copy(update=evaluation)
+        return [run.group, replace(other.group, config=other.config.model_copy(update=changed))]
+
+    comparison._check_comparable(groups({"prompt": "other", "max_objects": 1}, {}))
+    one, other = Path("one"), Path("other")
+    differing = {"annotations": one, "images": other, "heldout_annotations": one, "heldout_images": other}
+    differing |= {"strict": True, "shapes": DataSection().shapes.model_copy(update={"train": 3})}
+    for name, value in differing.items():
+        with pytest.raises(InputError, match=rf"data\.{name} is .* in a and .* in soft"):
+            comparison._check_comparable(groups({name: value}, {}))
+    with pytest.raises(InputError, match=r"evaluation\.images is .* in a and train in soft"):
+        comparison._check_comparable(groups({}, {"images": "train"}))
+    with pytest.raises(InputError, match="nothing to compare"):
+        comparison._check_comparable([replace(groups({}, {"images": "none"})[1])])
+
+
+def test_runs_are_trained_so_many_at_a_time_and_failures_are_told(tmp_path, monkeypatch, capsys):
+    active, most, started = [], [], []
+
+    class Process:
+        def __init__(self, words, stdout, env, **_):
+            config = yaml.safe_load(Path(words[-1]).read_text())
+            folder = Path(config["run"]["dir"])
+            started.append((folder, env.get("OMP_NUM_THREADS")))
+            self.returncode, self.polls = int(folder == runs[1].folder), 0
+            stdout.write("first\n\n" + "\n".join(f"step 1\rline {n}" for n in range(6)))
+            active.append(self)
+            most.append(len(active))
+
+        def poll(self):
+            self.polls += 1
+            if self.polls < 2:
+                return None
+            active.remove(self)
+            return self.returncode
+
+    monkeypatch.setattr(comparison, "subprocess", SimpleNamespace(**(vars(subprocess) | {"Popen": Process})))
+    monkeypatch.setattr(comparison, "_POLL_SECONDS", 0)
+    runs = plan(tmp_path / "new" / "out", ["run.threads=3"], seeds=2)
+    failed = comparison.train_all(runs, 3)
+    assert [(run.folder, "3") for run in runs] == started and max(most) == 3
+    assert failed == [(runs[1], " | ".join(f"line {n}" for n in range(1, 6)))]
+    told = capsys.readouterr().out
+    assert told.count("started") == 4 and "soft seed 0: FAILED" in told
+    assert told.count(" done in ") == 3 and "4 of 4, about 0 min left" in told
 
 
 @pytest.mark.slow

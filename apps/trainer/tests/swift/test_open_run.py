@@ -1,7 +1,10 @@
 """Through ms-swift itself: what the model is given, and that the loss is the design's, however a batch is cut."""
 
 import shutil
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,6 +55,103 @@ FORWARD = (
 )
 MIXED = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}}
 GROUP_B = {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "samples", "ranks", "expected"),
+    [
+        ((0, 3, 1, 2), 8, 1, 12),
+        ((0, 2, 2, 2), 9, 1, 6),  # five batches: the last step of an epoch has one
+        ((0, 1, 4, 2), 3, 1, 1),
+        ((0, 0.5, 1, 2), 8, 1, 2),
+        ((0, 2.5, 1, 1), 3, 1, 8),
+        ((0, 1, 1, 2), 8, 2, 2),
+        ((None, 1, 1, 2), 8, 1, 4),
+        ((-1, 1, 1, 2), 8, 1, 4),
+        ((7, 1, 1, 2), 8, 1, 7),
+    ],
+)
+def test_steps_are_those_of_transformers_trainer(opened_run, monkeypatch, settings, samples, ranks, expected):
+    from coord_trainer.swift import open_run as module
+
+    most, epochs, accumulate, size = settings
+    arguments = {"max_steps": most, "num_train_epochs": epochs, "gradient_accumulation_steps": accumulate}
+    arguments |= {"per_device_train_batch_size": size}
+    run = replace(opened_run[1], pipeline=SimpleNamespace(args=SimpleNamespace(**arguments)))
+    monkeypatch.setattr(module, "world_size", lambda: ranks)
+    assert run.steps_for(samples) == expected
+    assert run.samples_per_step == size * accumulate * ranks
+
+
+def test_training_is_given_what_the_run_says_and_nothing_of_an_earlier_one(opened_run, tmp_path, monkeypatch):
+    """swift's arguments live on: a call without a checkpoint or workers does not have those of the call before."""
+    config, opened, train, samples = opened_run
+    given = SimpleNamespace(resume_from_checkpoint="older", dataloader_num_workers=9, dataloader_persistent_workers=9)
+    ended = {"last_model_checkpoint": None, "global_step": 4}
+    pipeline = SimpleNamespace(**vars(opened.pipeline))
+    pipeline.args = SimpleNamespace(**vars(opened.pipeline.args) | {"training_args": given})
+    pipeline.main = lambda: pipeline.parts.seen.append(5) or ended
+    run = replace(opened, pipeline=pipeline, folder=tmp_path)
+    result = run.train(samples, None)
+    assert (result.checkpoint, result.steps, result.seen) == (None, 4, (5,))
+    assert vars(given) == {
+        "resume_from_checkpoint": None,
+        "dataloader_num_workers": 9,
+        "dataloader_persistent_workers": 9,
+    }
+    parts = pipeline.parts
+    assert pipeline.datasets == (samples, None) and parts.sources == 1 and parts.answers is None
+    assert parts.vision == (run.family.vision_tower, run.family.merger)
+    assert parts.card.names == tuple(sorted({named.desc for one in train.instances for named in one.objects}))
+    assert parts.objective.vocab is run.vocab and (parts.packing, parts.fused, parts.gradient_norms) == (
+        config.data.packing,
+        config.model.fused_head,
+        config.run.gradient_norms,
+    )
+    changed = {
+        "data": config.data.model_copy(update={"packing": True}),
+        "model": config.model.model_copy(update={"fused_head": not config.model.fused_head}),
+        "run": config.run.model_copy(update={"gradient_norms": True}),
+    }
+    run = replace(run, config=config.model_copy(update=changed))
+    ended["last_model_checkpoint"] = "there"
+    for varies in (False, True):
+        mixture = SimpleNamespace(varies=varies, sources=samples.mixture.sources, image_sets=samples.mixture.image_sets)
+        of_run = SimpleNamespace(mixture=mixture)
+        result = run.train(of_run, train, resume_from=Path("before"), workers=3, callbacks=[1], answers="asked")
+        assert (str(result.checkpoint), given.resume_from_checkpoint) == ("there", "before")
+        assert (given.dataloader_num_workers, given.dataloader_persistent_workers) == (3, not varies)
+        parts = pipeline.parts
+        assert pipeline.datasets == (of_run, train) and (parts.callbacks, parts.answers) == ((1,), "asked")
+        assert (parts.packing, parts.fused, parts.gradient_norms) == (True, not config.model.fused_head, True)
+
+
+@pytest.mark.parametrize(
+    ("sections", "cannot", "told"),
+    [
+        ({"data": {"packing": True}}, {"packing": "no"}, r"data\.packing"),
+        ({"data": {"packing": False}}, {"packing": "no"}, None),
+        ({"data": {"max_side_ratio": 201}}, {}, r"data\.max_side_ratio"),
+        ({"data": {"max_side_ratio": None}}, {}, r"data\.max_side_ratio"),
+        ({"data": {"max_side_ratio": 200}}, {}, None),
+        ({}, {"pixels": "no", "packing": "no", "merger": "no"}, None),
+        ({"data": {"min_pixels": 4096}}, {"pixels": "no"}, r"data\.min_pixels"),
+        ({"data": {"max_pixels": 4096}}, {"pixels": "no"}, r"data\.max_pixels"),
+        ({"data": {"max_pixels": 4096}}, {}, None),
+        ({"training": {"tuner_type": "lora", "aligner_lr": 1e-4}}, {"merger": "no"}, r"training\.aligner_lr"),
+        ({"training": {"tuner_type": "lora"}}, {"merger": "no"}, None),
+        ({"training": {"tuner_type": "full", "aligner_lr": 1e-4}}, {"merger": "no"}, None),
+    ],
+)
+def test_what_a_family_cannot_do_is_refused_and_nothing_else(opened_run, sections, cannot, told):
+    from coord_trainer.swift.open_run import _refuse_impossible
+
+    family = replace(opened_run[1].family, cannot=cannot, max_side_ratio=200)
+    if told is None:
+        _refuse_impossible(tiny_config(**sections), family)
+        return
+    with pytest.raises(InputError, match=told):
+        _refuse_impossible(tiny_config(**sections), family)
 
 
 def test_group_a_is_hugging_faces_loss_on_the_real_model(opened_run):

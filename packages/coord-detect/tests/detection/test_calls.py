@@ -172,6 +172,26 @@ def test_least_score_of_a_call_is_that_of_the_call(photo):
     assert len(detector.predict(photo)) == 1
 
 
+def test_least_score_of_a_detector_is_that_of_its_calls_and_stands_on_its_card(photo):
+    ready = naming(*[["cat"]] * 9).model
+    score = Detector(ready).predict(photo).scores[0]
+    for least, count in ((score, 1), (score + 0.01, 0)):
+        detector = Detector(ready, min_score=least)
+        assert len(detector.predict(photo)) == count and f"least score: {least:.4g}" in str(detector)
+        assert len(detector.predict(photo, min_score=0)) == 1
+    assert "least score" not in str(Detector(answering()))
+    for wanted in ({"precision": 0.9}, {"recall": 0.9}):
+        with pytest.raises(InputError, match="calibrat"):
+            Detector(answering(), **wanted)
+
+
+def test_image_of_a_list_may_have_any_name_and_a_folder_stands_for_its_images(photo):
+    odd = photo.rename(photo.with_suffix(".photo"))
+    results = Detector(answering()).predict([odd, photo.parent], progress=False)
+    assert [Path(r.name).name for r in results] == ["a.photo", "b.png", "c.png"]
+    assert not any(r.error for r in results)
+
+
 def test_saved_files_are_named_after_the_image_and_replace_nothing_else(found, photo, tmp_path):
     path = found.save(tmp_path / "out")
     assert path == tmp_path / "out" / "a.jpg" and json.loads(path.with_suffix(".json").read_text()) == found.to_dict()
@@ -310,7 +330,9 @@ def test_names_that_nobody_has_are_missing_as_usual(found):
     [
         (("http://localhost:1/v1",), {}, r"Detector\(URL, name=NAME\)"),
         (("http://localhost:1/v1",), {"name": "m", "only": ["cat"]}, "a server states probabilities"),
-        (("nowhere",), {"name": "m"}, "it is about a server"),
+        (("nowhere",), {"name": "m"}, "^name: it is about a server"),
+        (("nowhere",), {"folder": "m"}, "^folder: it is about a server"),
+        (("nowhere",), {"grammar": "vllm"}, "^grammar: it is about a server"),
         (("nowhere",), {}, "no such folder"),
         ((["a", "a"],), {}, "expected one folder, or URLs"),
         ((["http://localhost:1/v1", Path("a")],), {"name": "m"}, r"found the list \['a'\]"),

@@ -14,11 +14,15 @@ from coco_document import coco_document
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, card_of, chat_reply, detector, make_images, served
 from PIL import Image
 
+from coord_codec import InputError
 from coord_detect.answers.finish import Finish
+from coord_detect.detection import arguments, command
 from coord_detect.detection.image_sources import find_sources
 from coord_detect.detection.outcome import report_answers
 from coord_detect.detection.session import answer_sources
 from coord_detect.served.request import Request
+from coord_detect.settings.record import Settings
+from coord_detect.settings.words import did_you_mean, yaml_word
 
 
 class Scripted(RuleEngine):
@@ -240,6 +244,66 @@ def test_what_is_not_there_is_named_before_the_libraries_are_loaded(run, tmp_pat
     make_images(tmp_path / "photos", a=(4, 4))
     code, error, out = run("predict", *places, "--out", "found")
     assert code == 2 and told in error and "loading" not in out + error
+
+
+def test_settings_that_contradict_the_model_are_told_before_it_is_loaded(run, tmp_path):
+    make_images(tmp_path / "photos", a=(4, 4))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    card_of(prompt="p").write(tmp_path / "model")
+    code, error, out = run("predict", "model", "photos", "--out", "found", "data.style=json")
+    assert code == 2 and "data.style" in error and "loading" not in out + error
+
+
+def test_strict_is_about_records_or_about_the_names_that_are_asked_for(tmp_path):
+    words = (str(make_images(tmp_path / "photos", a=(4, 4))),)
+    (tmp_path / "i.jsonl").write_text('{"image": "photos/a.png", "objects": []}\n{"image": 3}\n')
+
+    def sources(*words, **named):
+        request = Request(None, words, tmp_path, strict=True, **named)
+        return command._sources(request, Settings(), "box", {word: word for word in words})
+
+    for named in ({"labels": ("cat",)}, {"only": ("cat",)}):
+        assert len(sources(*words, **named).images) == 1
+        with pytest.raises(InputError, match="--strict is on"):
+            sources(str(tmp_path / "i.jsonl"), **named)
+    with pytest.raises(InputError, match="--strict is about the records"):
+        sources(*words)
+
+
+@pytest.mark.parametrize(("endpoints", "ranks", "told"), [(("http://x/v1",), 1, "--endpoint"), ((), 2, "torchrun")])
+def test_ray_goes_alone(monkeypatch, tmp_path, endpoints, ranks, told):
+    monkeypatch.setattr(arguments, "world_size", lambda: ranks)
+    with pytest.raises(InputError, match=f"--engine ray: it goes without {told}"):
+        arguments.check_request(Request(None, ("a.png",), tmp_path, endpoints=endpoints, engine="ray"))
+    monkeypatch.setattr(arguments, "world_size", lambda: 1)
+    arguments.check_request(Request(None, ("a.png",), tmp_path, engine="ray"))
+
+
+@pytest.mark.parametrize(
+    ("word", "elsewhere", "told"),
+    [
+        ("bach_size", {}, "batch_size"),  # the nearest
+        ("lr", {}, "learning_rate"),  # initials
+        ("epochs", {"epochs": "training.num_train_epochs"}, "num_train_epochs"),  # of another library
+        ("batch_sise", {"batch_sise": "learning_rate"}, "learning_rate"),  # what is known counts more than what is near
+        ("epochs", {"epochs": "unknown"}, ""),
+        ("quite other", {}, ""),
+    ],
+)
+def test_word_that_was_meant_is_the_known_one_then_the_nearest_then_its_initials(word, elsewhere, told):
+    known = ["batch_size", "learning_rate", "num_train_epochs"]
+    assert did_you_mean(word, iter(known), elsewhere) == (f"; did you mean {told}?" if told else "")
+
+
+@pytest.mark.parametrize(
+    ("value", "is_text", "told"),
+    [(True, True, '"on"'), (False, True, '"off"'), (3, True, '"3"'), (0.5, True, '"0.5"'), ("3", True, ""),
+     (True, False, "yes and on"), (False, False, "no and off"), (3, False, ""), (None, True, "")],
+)  # fmt: skip
+def test_word_that_yaml_has_read_as_something_else_is_explained(value, is_text, told):
+    hint = yaml_word(value, is_text)
+    assert told in hint and bool(hint) == bool(told) and ("quotes" in hint) == (bool(told) and is_text)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from PIL import Image
 
 from coord_codec import MARKERS, coord_tokens, int_to_token
 from coord_detect.served.answer_tokens import AnswerTokens
-from coord_detect.served.endpoint import EndpointEngine
+from coord_detect.served.endpoint import EndpointEngine, _complaint, _moments, _refusal
 from coord_detect.served.sent_image import SentSides
 from coord_detect.settings.record import Settings
 
@@ -302,3 +302,51 @@ def test_sides_and_pixels_are_those_of_transformers():
         differences = numpy.abs(usual["pixel_values"] - resized["pixel_values"])
         grey = 1 / 255 / min(processor.image_std)
         assert differences.max() < 2.5 * grey and (differences > grey / 2).mean() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"error": {"message": "too long"}}, "too long"),
+        ({"error": {"message": 3}}, "3"),
+        ({"detail": "Not Found"}, "Not Found"),
+        (
+            {"detail": [{"loc": ["body", 0], "msg": "bad", "input": "all of it"}, {"loc": [], "msg": "b"}]},
+            "body.0: bad; : b",
+        ),
+        ({"message": "no"}, '{"message": "no"}'),
+        (["no"], '["no"]'),
+        (b"<html>", "<html>"),
+        (b"\xff", "\ufffd"),
+    ],
+)
+def test_complaint_of_a_server_is_what_it_says_without_the_request(data, told):
+    assert _complaint(data if isinstance(data, bytes) else json.dumps(data).encode()) == told
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "hints"),
+    [(404, "Not Found", True), (404, "no such model", False), (400, "Not Found", False), (500, "x", False)],
+)
+def test_missing_path_of_an_api_is_named_where_the_server_does_not_know_it(status, message, hints):
+    told = _refusal(status, json.dumps({"detail": message}).encode())
+    assert told.startswith(f" answered {status}: {message}") and told.endswith("/v1") is hints
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [(None, (0.5, 0.0, [0.5] * 7, 0.25)), ([], (0.5, 0.0, [0.5] * 7, 0.25)),
+     ({500: 0.25, 250: 0.25}, (0.375, 0.125, [0.25] * 4 + [0.5] * 3, 0.5)),
+     ({500: 0.9, 250: 0.75}, (0.3125, 0.1082531, [0.25] * 5 + [0.5] * 2, 1.0)),
+     ({750: 0.95}, (0.6979167, 0.1015291, [0.5] * 1 + [0.75] * 6, 1.0))],
+)  # fmt: skip
+def test_moments_of_a_coordinate_are_those_of_the_bins_that_are_listed(others, expected):
+    """The token's own probability stands once, also where the server lists it again, and others do not count."""
+    step = {"token": "<|coord_500|>", "logprob": math.log(0.25), "top_logprobs": others}
+    if others:
+        listed = [{"token": f"<|coord_{n}|>", "logprob": math.log(p)} for n, p in others.items()]
+        step["top_logprobs"] = [*listed, {"token": "cat", "logprob": math.log(0.2)}]
+    mean, spread, quantiles, mass = _moments(step)
+    assert (mean, spread, mass) == pytest.approx((expected[0], expected[1], expected[3]), abs=1e-6)
+    assert quantiles == expected[2]
+    assert _moments(step | {"logprob": -math.inf, "top_logprobs": None}) == (0.5, 0.0, [0.5] * 7, 0.0)

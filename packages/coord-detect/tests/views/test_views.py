@@ -98,6 +98,25 @@ def test_tiles_are_as_large_as_the_model_sees_unreduced():
     assert len(tiles.looks(257, 256, Question("?", max_pixels=65536))) == 2
 
 
+@pytest.mark.parametrize(
+    ("word", "size", "most", "expected"),
+    [
+        ("tiles:96x64", (96, 64), None, 0),  # the image itself is asked about already
+        ("tiles:200x200", (96, 64), None, 0),
+        ("tiles:95x64", (96, 64), None, 2),
+        ("tiles:96x63", (96, 64), None, 2),
+        ("tiles:48x64:.0", (96, 64), None, 2),
+        ("tiles:auto", (1024, 1024), None, 0),
+        ("tiles:auto", (1025, 10), None, 2),
+        ("tiles:auto", (64, 64), 64 * 64, 0),
+        ("tiles:auto", (65, 64), 64 * 64, 2),
+        ("tiles:auto", (1025, 10), 4096 * 4096, 2),
+    ],
+)
+def test_tiles_are_asked_about_only_where_there_are_several(word, size, most, expected):
+    assert len(looks_of([word], *size, Question("p", max_pixels=most))) == expected
+
+
 def test_enlarged_image_may_have_so_many_more_pixels():
     for factor in (0.1, 2.0, 10.0):
         (scale,) = views_of([f"scale:{factor}"])

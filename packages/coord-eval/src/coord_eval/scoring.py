@@ -11,9 +11,9 @@ from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
-from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
+from coord_eval.intake.predictions import PredictionSource, load_predictions
 from coord_eval.intake.results import states_shapes
 from coord_eval.metrics.ceiling import no_ceiling
 from coord_eval.metrics.coco import beyond_limit

@@ -9,9 +9,10 @@ from coco_builder import coco
 from scipy import stats
 from scipy.optimize import isotonic_regression
 
-from coord_eval import AnswerSettings, Calibration, InputError, ScoredObject, fit_calibration, score
+from coord_eval import AnswerSettings, Calibration, InputError, ScoredObject, ThresholdCurve, fit_calibration, score
 from coord_eval.calibration.knots import fit_knots, interpolate, isotonic
 from coord_eval.cli.main import main
+from coord_eval.intake.digests import digest_of_detections
 from coord_eval.metrics.draws import sum_interval
 
 
@@ -53,7 +54,6 @@ def test_fit_knots_are_smoothed_shares_of_groups_of_boxes():
     assert knots == ((0.1, (1 + 1) / (4 + 2)), (pytest.approx(7.6 / 12), (8 + 1) / (12 + 2)))
 
 
-@pytest.mark.slow
 def test_few_high_scores_among_many_low_ones_have_probabilities_of_their_own():
     """A tenth of the boxes has scores above .5, whose probability is the score; the others are hits once in fifty."""
     draw = np.random.default_rng(0)
@@ -68,7 +68,6 @@ def test_few_high_scores_among_many_low_ones_have_probabilities_of_their_own():
     assert np.abs(mine - reference).mean() < 0.04
 
 
-@pytest.mark.slow
 def test_calibrated_scores_are_the_true_probabilities(fitted):
     evaluation, calibration = fitted
     at = np.array([0.35, 0.5, 0.65, 0.8, 0.95])
@@ -109,6 +108,15 @@ def test_category_with_enough_boxes_has_a_map_of_its_own():
     assert own != common == calibration([0.6])
     objects = [ScoredObject(label, (0, 0, 1, 1), (), (0, 0), score=0.6) for label in ("label 0", "label 1")]
     assert [o.score for o in calibration.apply(objects)] == [*own, *common]
+
+
+def test_scores_of_any_range_are_even_about_its_middle_and_stay_in_order_beyond_it(fitted):
+    """The knots are flat, so that what is left of the score is seen alone."""
+    flat = replace(fitted[1], range=(-4.0, 2.0), knots=[(-4.0, 0.5), (2.0, 0.5)], classes={})
+    steps = flat([-100.0, -4.0, -1.0, 2.0, 98.0])
+    assert (np.diff(steps) > 0).all() and steps[2] == pytest.approx(0.5)
+    assert steps[:2] + steps[:2:-1] == pytest.approx([1.0, 1.0])
+    assert np.diff(steps)[1] == pytest.approx(2 * (steps[1] - flat([-1e12])[0]) / 2)
 
 
 def test_calibration_file_is_read_back(fitted, tmp_path):
@@ -162,7 +170,6 @@ UNITS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_scores_of_any_unit_become_the_probabilities_that_isotonic_regression_gives(unit):
     truth, results = generated(200)
@@ -221,7 +228,6 @@ def test_the_highest_scores_have_wilson_s_interval_and_are_told_where_they_lie_o
     assert "the scores, from 0 to 1, are no probabilities, and become such" in told
 
 
-@pytest.mark.slow
 def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
     truth, results = generated(30)
     (tmp_path / "truth.json").write_text(json.dumps(truth))
@@ -242,7 +248,6 @@ def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
 
 
 @pytest.mark.drawn(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.02, 0.15])
 def test_interval_of_the_calibration_error_covers_the_error_itself(gap):
     """In .9 of simulated sets or more; resamples around the error of the sample covered none of a true error of 0."""
@@ -269,7 +274,6 @@ def test_fit_knots_joins_runs_of_equal_values_at_the_mean_score_of_their_boxes()
     assert last == (pytest.approx(0.9), 1.0)
 
 
-@pytest.mark.slow
 def test_boxes_in_crowd_regions_are_no_misses_of_the_fit():
     """A box in a crowd region is neither right nor wrong, so the fit is that of the set without it."""
     truth, results = generated(60)
@@ -282,3 +286,46 @@ def test_boxes_in_crowd_regions_are_no_misses_of_the_fit():
     assert {n: crowded.rests_on[n] for n in ("boxes", "hits", "misses")} == {
         n: plain.rests_on[n] for n in ("boxes", "hits", "misses")
     }
+
+
+NO_CURVE = ThresholdCurve((), (), {})
+FLAT = ((2.0, 0.2), (6.0, 0.2))
+
+
+def test_scores_beyond_shares_are_mixed_in_by_their_place_in_the_range_of_the_fit():
+    """x / (1 + |x|) as a share, where x is -1 and 1 at the ends of the range: a thousandth of the map."""
+    found = Calibration(FLAT, "results", NO_CURVE, range=(2.0, 6.0))([-2, 2, 4, 6, 8])
+    assert (found - 0.999 * 0.2) * 1000 == pytest.approx([0.5 - 0.5 * 3 / 4, 0.25, 0.5, 0.75, 0.5 + 0.5 * 2 / 3])
+    shares = Calibration(((0.0, 0.2), (1.0, 0.2)), "results", NO_CURVE)([0, 0.25, 1])
+    assert (shares - 0.999 * 0.2) * 1000 == pytest.approx([0, 0.25, 1])
+
+
+@pytest.mark.parametrize("range_", [(0.0, 1.0), (0.0, 100.0), (-3.0, 1.0)])
+def test_score_before_a_map_is_the_one_that_it_takes_there_for_each_label(range_):
+    low, high = range_
+    ends = ((low, 0.1), (high, 0.9))
+    made = Calibration(ends, "results", NO_CURVE, {"cat": ((low, 0.0), (high, 0.4))}, range_)
+    for label, reached in ((None, 0.5), ("dog", 0.5), ("cat", 0.2)):
+        place = made.before(reached, label)
+        assert place == pytest.approx((low + high) / 2, abs=0.01 * (high - low))
+        assert made([place], [label or "dog"])[0] == pytest.approx(reached)
+    assert made.before(0.95) is None and made.before(0.6, "cat") is None
+    assert made([high, high, high], ["cat", "dog", "cat"]) == pytest.approx([0.4, 0.9, 0.4], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("range_", "end", "is_told"),
+    [((0.0, 50.0), 0.9, True), ((0.0, 50.0), 2.0, False), ((0.0, 10.0), 0.9, False), ((0.0, 1.0), 0.9, False)],
+)
+def test_scores_that_may_be_of_another_unit_than_the_map_are_told(one_cat, range_, end, is_told):
+    found = score(one_cat, [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": end}])
+    made = Calibration(((range_[0], 0.1), (range_[1], 0.9)), "results", NO_CURVE, range=range_)
+    detections, note = made.applied(found.detections, "results", {})
+    assert ("one unit?" in note) == is_told and "unknown boxes" in note and "these very ones" not in note
+    assert detections.scores_D.tolist() == made([end]).tolist()
+    digest = {"predictions": digest_of_detections(found.detections), "boxes": 1}
+    assert "from 1 boxes" in (same := replace(made, rests_on=digest).applied(found.detections, "results", {})[1])
+    assert "these very ones" in same
+    for source, fusion in (("stated", {}), ("results", {"rule": "nms:0.5"})):
+        with pytest.raises(InputError, match="calibration: it is for"):
+            made.applied(found.detections, source, fusion)

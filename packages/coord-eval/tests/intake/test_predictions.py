@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coord_eval import AnswerSettings, InputError, score
-from coord_eval.intake.predictions import from_records, read_predictions
+from coord_eval.intake.predictions import load_predictions
 from coord_eval.metrics.pycoco import QuietCOCO
 
 
@@ -31,11 +31,11 @@ from coord_eval.metrics.pycoco import QuietCOCO
         ),
     ],
 )
-def test_read_predictions_names_line_and_field(tmp_path, record, message):
+def test_load_predictions_names_line_and_field(tmp_path, record, message):
     path = tmp_path / "p.jsonl"
     path.write_text('{"image_id": 0, "text": ""}\n' + json.dumps(record) + "\n")
     with pytest.raises(InputError, match=message):
-        read_predictions(path)
+        load_predictions(path)
 
 
 @pytest.mark.parametrize(
@@ -48,34 +48,34 @@ def test_read_predictions_names_line_and_field(tmp_path, record, message):
         ({"category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}, r"\[0\]\.image_id"),
     ],
 )
-def test_from_records_names_the_faulty_result(record, message):
+def test_load_predictions_names_the_faulty_result(record, message):
     with pytest.raises(InputError, match=message):
-        from_records([record])
+        load_predictions([record])
 
 
-def test_from_records_names_what_it_takes():
+def test_load_predictions_names_what_it_takes():
     with pytest.raises(InputError, match=r'predictions\[0\]: expected an object as \{"image_id": 1, .*, found str'):
-        from_records(["[]"])
+        load_predictions(["[]"])
     pandas = pytest.importorskip("pandas")
     with pytest.raises(InputError, match="expected a list of results or answers, found int"):
-        from_records(3)
+        load_predictions(3)
     with pytest.raises(InputError, match="found an object with the keys a"):
-        from_records({"a": 1})
+        load_predictions({"a": 1})
     with pytest.raises(InputError, match="expected a score in each annotation, found 1 of 2 without"):
-        from_records({"annotations": [{"score": 1.0}, {}], "images": []})
+        load_predictions({"annotations": [{"score": 1.0}, {}], "images": []})
     table = pandas.DataFrame([{"image_id": 1, "text": "[]"}, {"image_id": 2, "text": "[]", "finish_reason": "stop"}])
-    assert [p.finish_reason for p in from_records(table)] == [None, "stop"]
+    assert [p.finish_reason for p in load_predictions(table)] == [None, "stop"]
 
 
-def test_read_predictions_accepts_blank_lines_and_a_byte_order_mark(tmp_path):
+def test_load_predictions_accepts_blank_lines_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"image_id": 1, "text": "a\xe2\x80\xa8b"}\r\n\r\n')
-    (prediction,) = read_predictions(path)
+    (prediction,) = load_predictions(path)
     assert prediction.text == "a\u2028b"
 
 
-def test_from_records_accepts_an_error_without_text(one_cat):
-    (prediction,) = from_records([{"image_id": 1, "finish_reason": "error"}])
+def test_load_predictions_accepts_an_error_without_text(one_cat):
+    (prediction,) = load_predictions([{"image_id": 1, "finish_reason": "error"}])
     evaluation = score(one_cat, [{"image_id": 1, "finish_reason": "error"}])
     assert prediction.text == ""
     assert (evaluation.format["parsed"], evaluation.format["errors"]) == (0, 1)
@@ -94,9 +94,9 @@ def rows(results):
     ]
 
 
-def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkeypatch):
+def test_load_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkeypatch):
     """JSON lines, CSV, a COCO data set with scores, pycocotools' object and standard input give the same boxes."""
-    expected = rows(from_records(RESULTS))
+    expected = rows(load_predictions(RESULTS))
     assert expected == [(1, 1, None, 1, 2, 30, 40, 0.5)]
     lines = "".join(json.dumps(record) + "\n" for record in RESULTS)
     (tmp_path / "results.jsonl").write_text(lines)
@@ -104,12 +104,12 @@ def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkey
     (tmp_path / "cvat.json").write_text(json.dumps({**one_cat, "annotations": RESULTS}))
     (tmp_path / "R.JSON").write_text(json.dumps(RESULTS))
     for name in ("results.jsonl", "results.csv", "R.JSON"):
-        assert rows(read_predictions(tmp_path / name)) == expected, name
+        assert rows(load_predictions(tmp_path / name)) == expected, name
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    assert rows(read_predictions("-")) == expected
+    assert rows(load_predictions("-")) == expected
     coco = QuietCOCO()
     coco.dataset = {**one_cat, "annotations": RESULTS}
-    for named in (from_records(coco), read_predictions(tmp_path / "cvat.json")):
+    for named in (load_predictions(coco), load_predictions(tmp_path / "cvat.json")):
         assert rows(named) == [(1, 1, "cat", 1, 2, 30, 40, 0.5)] and list(named.table.names) == ["1.jpg"]
 
 
@@ -121,12 +121,12 @@ def test_score_takes_pycocotools_ground_truth_and_texts_by_image(one_cat):
     assert evaluation["AP"] == pytest.approx(1.0)
 
 
-def test_read_predictions_takes_parquet(tmp_path):
+def test_load_predictions_takes_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.Table.from_pylist(RESULTS), tmp_path / "p.parquet")
-    assert rows(read_predictions(tmp_path / "p.parquet")) == rows(from_records(RESULTS))
+    assert rows(load_predictions(tmp_path / "p.parquet")) == rows(load_predictions(RESULTS))
 
 
 def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
@@ -166,13 +166,13 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=f"{name}.*{message}") as raised:
-        read_predictions(tmp_path / name)
+        load_predictions(tmp_path / name)
     assert "\n" not in str(raised.value)
 
 
 def test_long_cell_of_a_csv_file_is_read(tmp_path):
     (tmp_path / "a.csv").write_text(f"image_id,text\n1,{'a' * 200_000}\n")
-    assert len(read_predictions(tmp_path / "a.csv")[0].text) == 200_000
+    assert len(load_predictions(tmp_path / "a.csv")[0].text) == 200_000
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_columns_of_unusual_records_are_those_of_usual_ones(unusual):
     """Records are read at once or one by one, with the same result."""
     usual = [{"image_id": n % 3, "category_id": n % 2, "bbox": [1.0, 2.0, 3.0, n], "score": 0.5} for n in range(6)]
     odd = {**usual[0], **unusual}
-    assert rows(from_records([*usual, odd]))[:6] == rows(from_records(usual))
+    assert rows(load_predictions([*usual, odd]))[:6] == rows(load_predictions(usual))
     for record in (
         {**usual[0], "bbox": [1, 2, True, 4]},
         {**usual[0], "score": "0.5"},
@@ -191,4 +191,4 @@ def test_columns_of_unusual_records_are_those_of_usual_ones(unusual):
         {**usual[0], "category_id": {}},
     ):
         with pytest.raises(InputError, match=r"predictions\[6\]"):
-            from_records([*usual, record, {**record, "bbox": 5}])
+            load_predictions([*usual, record, {**record, "bbox": 5}])

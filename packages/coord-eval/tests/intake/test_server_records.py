@@ -6,7 +6,7 @@ import pytest
 
 from coord_codec import InputError
 from coord_eval import AnswerSettings, score
-from coord_eval.intake.answers import load_predictions
+from coord_eval.intake.predictions import load_predictions
 
 THOUSANDTHS = AnswerSettings(scale=1000)
 

@@ -1,16 +1,22 @@
 """The report: one file, safe whatever a model wrote, with images where there are any."""
 
 import base64
+import html
 import re
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from coco_builder import coco
 
 from coord_codec import Instance
-from coord_eval import ReportSection, oracle_predictions, score
+from coord_eval import AnswerSettings, ReportSection, oracle_predictions, score
 from coord_eval.cli.summaries import evaluation_lines
+from coord_eval.metrics.errors import classify_errors
+from coord_eval.report.findings import CostlyError, costly_errors, findings_html
+from coord_eval.report.images import choose_images
+from coord_eval.report.overlay import shown_name
 
 EVIL = "<script>alert(1)</script>\"'&\u202e\ud83d\0"
 
@@ -93,6 +99,99 @@ def test_report_numbers_are_those_of_the_evaluation(evaluation, page):
     assert text.count(">IoU 0.75<") == 1
 
 
+SECTIONS = [
+    "What to look at first 2 findings",
+    "Images 5 of 5",
+    "Average precision and recall (COCO) AP 0.629",
+    "Precision, recall and F1 (no scores) F1 0.714",
+    "Localisation and counts mean IoU 0.625",
+    "Error kinds and their cost 3 errors",
+    "Confusion of labels 1 box of another label",
+    "Classes 2",
+    "Where the boxes lie mean IoU 0.625",
+    "Answers: parsing and format 5 of 5 parsed",
+]
+ROWS = """
+predicted minus ground-truth objects per image|-0.40
+absolute difference per image|0.40
+images with the exact number|80.0 %
+duplicates|0
+recall for any label, IoU .50|0.750
+small|8|0.625|0.625
+medium|0|0.000|0.000
+2-3|4|0.833|0.625|0.714
+0|3|0.667
+1|3|1.000
+localisation|0|0.000
+label|1|0.124
+background|0|0.000
+missed|2|0.203
+cat|2||1|1
+dog||3||1
+cat|(unknown label)|1|0.250
+cat|4|2|0.505|0.505
+dog|4|3|0.752|0.752
+images|5
+images with an answer|5
+images without an answer|0
+answers about unknown images, left out|1
+ground-truth objects|8
+crowd regions, neither hit nor missed|0
+predicted boxes|6
+boxes with unknown labels, counted as false|1
+answers|5
+parsed|5
+clean|5
+truncated|1
+empty|2
+repeats|0
+complete objects|6
+format none|2
+format obj|3
+nothing dropped|0
+cow|1
+0.5|0.833|0.625|0.714|1.000|0.750|0.857
+0.5:0.95|0.833|0.625|0.714|1.000|0.750|0.857
+""".split("\n")[1:-1]
+"""Of four images with a cat and a dog each, where one answer is empty, and one calls the cat a cow."""
+
+
+def plain(html):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)).strip()
+
+
+def test_report_has_every_section_tile_and_row_of_a_set_counted_by_hand(tmp_path):
+    objects = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}, {"desc": "dog", "bbox": [0.5, 0.5, 0.9, 0.9]}]
+    truth = [
+        Instance(image=f"{i}.png", image_id=i, width=64, height=32, objects=objects if i else []) for i in range(5)
+    ]
+    records = oracle_predictions(truth)
+    records[1]["text"] = records[1]["text"].replace("cat", "cow")
+    records[2]["text"] = ""
+    records[3]["finish_reason"] = "length"
+    records.append({"image": "z.png", "image_id": 99, "text": ""})
+    found = score(truth, records)
+    text = found.write_report(tmp_path).read_text()
+    summaries = [plain(part) for part in re.findall(r"<summary[^>]*>(.*?)</summary>", text, re.DOTALL) if "<h2" in part]
+    assert summaries == SECTIONS
+    tiles = [plain(part) for part in re.findall(r"<div><span>(.*?)</div>", text, re.DOTALL)]
+    assert tiles == [
+        "AP 0.629 ceiling 1.000",
+        "AP50 0.629 ceiling 1.000",
+        "F1 at IoU .50 0.714 without scores",
+        "Mean IoU 0.625 over objects, 0 for missed ones",
+        "Answers parsed 100.0 % 5 of 5, 1 cut off",
+    ]
+    rows = {
+        "|".join(plain(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL))
+        for row in re.findall(r"<tr.*?</tr>", text, re.DOTALL)
+    }
+    assert set(ROWS) <= rows
+    shown = plain(found._repr_html_())
+    assert "Answers parsed" in shown and "AP 0.629" in shown
+    assert found.notes and all(plain(note)[:40] in shown for note in found.notes)
+
+
 def test_report_sections_of_a_caller_stand_in_front(evaluation, tmp_path):
     sections = [ReportSection("Loss & more", "<svg><path d='M0 0'/></svg>")]
     text = evaluation.write_report(tmp_path, sections=sections).read_text()
@@ -124,7 +223,6 @@ def test_report_names_a_broken_image_and_goes_on(evaluation, tmp_path):
     assert "3.png: cannot identify" in text and str(tmp_path) not in text
 
 
-@pytest.mark.slow
 def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
     (tmp_path / "3.png").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)
@@ -133,7 +231,6 @@ def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
     assert drawn_images(text) == 5
 
 
-@pytest.mark.slow
 def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_path):
     text = evaluation.write_report(tmp_path, max_overlays=2).read_text()
     shown = re.findall(r"<figcaption>(\d)\.png: F1 ([\d.]+)", text)
@@ -207,3 +304,97 @@ def test_images_show_the_boxes_from_the_best_threshold_on_and_have_the_others_fo
     # Each box stands once, and each cat that is found once as found and once as missed.
     assert len(found[0]) + len(found[1]) == len(boxes)
     assert len(found[2]) == len(PLACES)
+
+
+def cells(text):
+    """The rows of two cells of a page's tables, numbers as texts."""
+    return dict(re.findall(r"<tr><td>([^<]*)</td><td class=n>([^<]*)</td></tr>", text))
+
+
+def test_report_and_notebook_tell_the_counts_of_answers_and_the_notes(tmp_path):
+    truth = coco((1, 1, [10, 10, 40, 40]), (2, 1, [10, 10, 40, 40]), (2, 1, [60, 60, 30, 30]), images=range(1, 8))
+    truth["annotations"][2]["iscrowd"] = 1
+    box = '{"bbox_2d": [100, 100, 500, 500], "label": "%s"}'
+    texts = [f"[{box % 'cat'}, {box % 'cow'}, {box % 'ox'}]", "[]", f"[{box % 'cat'}, " + '{"bbox_2d": [1', "no"]
+    records = [{"image_id": i, "text": text} for i, text in enumerate(texts, 1)] + [{"image_id": 99, "text": "[]"}]
+    found = score(truth, records, answers=AnswerSettings(scale=1000))
+    text, shown = found.write_report(tmp_path, facts={"model": "tiny & small"}).read_text(), found._repr_html_()
+    counts = {name: int(value) for name, value in cells(text).items() if value.isdigit()}
+    expected = {"images": 7, "images with an answer": 4, "images without an answer": 3, "ground-truth objects": 2}
+    expected |= {"answers about unknown images, left out": 1, "crowd regions, neither hit nor missed": 1}
+    expected |= {"predicted boxes": 4, "boxes with unknown labels, counted as false": 2, "cow": 1, "ox": 1}
+    health = found.format
+    expected |= {key: health[key] for key in ("answers", "parsed", "clean", "truncated", "empty", "repeats")}
+    expected |= {f"format {name}": n for name, n in health["formats"].items()}
+    expected |= {reason.replace("_", " "): n for reason, n in health["dropped"].items()}
+    assert expected.items() <= counts.items() and health["truncated"] and health["dropped"]
+    for page_ in (text, shown):
+        assert f"{health['parsed']} of {health['answers']}, {health['truncated']} cut off" in page_
+        assert f"{100 * health['parsed'] / health['answers']:.1f} %" in page_
+        assert all(html.escape(note, quote=False)[:40] in page_ for note in found.notes) and found.notes
+        assert f"AP {found.coco['AP']:.3f}" in page_
+    assert "tiny &amp; small" in text
+    plain = score(truth, [{"image_id": 1, "category_id": 1, "bbox": [10, 10, 40, 40], "score": 0.5}])
+    assert "Answers parsed" not in plain._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("limit", "findings", "expected"),
+    [
+        (10, [], [3, 1, 0, 4, 2, 5, 7, 6]),  # all, by ascending F1
+        (8, [{6}], [3, 1, 0, 4, 2, 5, 7, 6]),
+        (4, [], [3, 1, 7, 6]),  # half of them worst, half best
+        (5, [], [3, 1, 0, 7, 6]),
+        (4, [{2, 5}], [3, 2, 7, 6]),  # one for a finding, the worst of those that show it
+        (7, [{2, 5}, {5, 4}], [3, 1, 0, 4, 5, 7, 6]),  # too few for one of each finding
+        (1, [], [3]),
+    ],
+)
+def test_images_of_a_report_are_examples_of_findings_and_the_worst_and_the_best(limit, findings, expected):
+    f1_I = np.array([0.2, 0.1, 0.4, 0.0, 0.3, 0.5, 0.9, 0.8])
+    found = [CostlyError("missed", "", frozenset(images)) for images in findings]
+    assert choose_images(f1_I, found, limit) == expected
+
+
+def test_findings_link_to_the_images_that_are_shown():
+    def link(images, shown):
+        return findings_html([CostlyError("missed", "a < b", frozenset(images))], frozenset(shown))
+
+    assert ">Show 2 images</a>" in link({1, 2}, {1, 2, 3}) and "kind=missed" in link({1}, {1})
+    assert ">Show 1 of 2 images</a>" in link({1, 2}, {2, 3})
+    assert "<a " not in link({1, 2}, {3}) and "a &lt; b" in link({1}, {3})
+
+
+def test_errors_that_cost_most_come_first_and_cheap_ones_not_at_all():
+    truth = coco(
+        *((1, 1 + k % 2, [60.0 * k, 0.0, 50.0, 50.0]) for k in range(6)), names=("cat", "dog"), size=(500, 100)
+    )
+    at = [row["bbox"] for row in truth["annotations"]]
+    wrong = [(1, at[1], 0.9), (1, at[3], 0.8), (2, at[5], 0.7), (1, [400, 60, 20, 20], 0.01)]
+    found = score(truth, [{"image_id": 1, "category_id": k, "bbox": b, "score": s} for k, b, s in wrong])
+    costs = {name: row["cost"] for name, row in found.analysis["errors"].items()}
+    listed = costly_errors(found, classify_errors(found))
+    by_cost = [name for name in sorted(costs, key=lambda name: -costs[name]) if costs[name] >= 0.0005][:3]
+    assert [row.kind for row in listed] == by_cost and costs["background"] < 0.0005
+    total = sum(row["count"] for row in found.analysis["errors"].values())
+    (label,) = [row for row in listed if row.kind == "label"]
+    assert label.text.startswith(f"2 of {total} errors") and "most often dog answered as cat (2)" in label.text
+    assert label.images == {0}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("photos/a.jpg", "photos/a.jpg"),
+        ("/home/me/a.jpg", "a.jpg"),
+        ("C:\\me\\a.jpg", "a.jpg"),
+        ("x/../a.jpg", "a.jpg"),
+        ("a..b.jpg", "a..b.jpg"),
+        ("", "1"),
+        ("a" * 120, "a" * 120),
+        ("a" * 61 + "b" * 60, "a" * 60 + "…" + "b" * 60),
+    ],
+)
+def test_names_of_images_are_shown_without_folders_of_the_machine(name, expected):
+    truth = score(coco(images={1: name}), []).truth
+    assert shown_name(truth, 0) == expected

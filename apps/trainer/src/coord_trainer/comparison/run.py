@@ -304,7 +304,6 @@ def _scored(run: PlannedRun, decoding: Decoding, images: ImageSet) -> Evaluation
 
 
 def _start(run: PlannedRun) -> _Started:
-    run.folder.parent.mkdir(parents=True, exist_ok=True)
     config = run.folder.with_name(f"{run.folder.name}.yaml")
     log = run.folder.with_name(f"{run.folder.name}.log")
     values = run.config.model_dump(mode="json")
@@ -328,5 +327,6 @@ def _name(run: PlannedRun) -> str:
 
 def _last_lines(log: Path) -> str:
     # Progress bars rewrite their line with carriage returns.
-    lines = [line.split("\r")[-1].strip() for line in log.read_text(errors="replace").splitlines()]
+    written = log.read_bytes().decode(errors="replace").split("\n")
+    lines = [line.strip().rpartition("\r")[2].strip() for line in written]
     return " | ".join([line for line in lines if line][-_LAST_LINES:])

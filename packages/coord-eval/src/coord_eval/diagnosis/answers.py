@@ -23,10 +23,11 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.diagnosis.fits import TOLD_APART, ImageFits, best_scored, is_sure
 from coord_eval.diagnosis.labels import label_lines
-from coord_eval.intake.answers import PredictionSource, load_predictions, parse_all
+from coord_eval.intake.answers import parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.interpretations import RAW_SCALE, BestIou, Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.intake.joining import LabelMatcher, join
+from coord_eval.intake.predictions import PredictionSource, load_predictions
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import ResultsList

@@ -21,9 +21,9 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.fusion.columns import fuse_detections
-from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.joining import UNANSWERED
+from coord_eval.intake.predictions import PredictionSource, load_predictions
 from coord_eval.intake.records import Loaded
 from coord_eval.intake.results import Form, ResultsList
 from coord_eval.settings import AnswerSettings, FusionRule, LabelSettings

@@ -8,37 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import STATED_IN, with_boxes_from
 from coord_eval.intake.joining import with_prompt_label, without_labels
-from coord_eval.intake.predictions import from_records, read_predictions
-from coord_eval.intake.records import Loaded
 from coord_eval.parse.answer import DROP_REASONS, POINT_ADVICE, Answer, without_other_images, without_points
 from coord_eval.settings import BOX_SOURCES, AnswerSettings, Progress, silent
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
-
-PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
-"""A path, the records that such a file contains, a table of them, or `{image_id: text}`."""
-
-
-def load_predictions(predictions: PredictionSource, in_order_of: GroundTruth | None = None) -> Loaded:
-    """Read predictions from a file or from records; answers that name no image are in the order of a ground truth.
-
-    Raises:
-        InputError: naming record and field; or numbers of answers and images differ
-    """
-    order = None if in_order_of is None else in_order_of.ids_in_order
-    if isinstance(predictions, str | Path):
-        return read_predictions(predictions, order)
-    return from_records(predictions, order=order)
 
 
 def parse_all(

@@ -8,25 +8,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coord_codec import Geometry, InputError, geometry_of
+from coord_codec import Geometry, geometry_of
 from coord_codec.box_table import PIXEL_DECIMALS
 from coord_codec.counts import counted
-from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels
 from coord_eval.boxes.sorting import places_in_images
 from coord_eval.intake.answers import assumed_scale_notes, parse_all, unrecognised_notes
-from coord_eval.intake.joining import LABEL_LAYERS, IdIndex, JoinReport, LabelMatcher, check_any_known, join
-from coord_eval.intake.placing_results import by_frame, categories_by_place, in_pixels
+from coord_eval.intake.joining import LABEL_LAYERS, JoinReport, LabelMatcher, check_any_known, join
+from coord_eval.intake.placing_results import in_pixels, joined_results
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
 from coord_eval.intake.records import Loaded
-from coord_eval.intake.results import Form, Key, ResultsList
+from coord_eval.intake.results import ResultsList
 from coord_eval.intake.stated_shapes import GEOMETRY_OF, SHAPES, drawn_points
 from coord_eval.parse.answer import Answer, ParsedObject, corners
 from coord_eval.settings import AnswerSettings, LabelSettings, Progress, silent
@@ -230,12 +228,7 @@ def _categories(
 
 def collect_results(ground_truth: GroundTruth, results: ResultsList, geometry: str | Geometry = "box") -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores, and the shapes of a geometry."""
-    results, notes = _with_ids(ground_truth, results)
-    if results.form in (Form.CLASSES, Form.FRAMES):
-        categories_K, by_place = categories_by_place(ground_truth, results)
-        results, notes = replace(results, categories=categories_K), [*notes, *by_place]
-    images, categories, by_name = _joined_by_name(ground_truth, results)
-    notes += by_name
+    results, images, categories, notes = joined_results(ground_truth, results)
     table = results.table
     place_R = images[table.image_N]
     is_absent_R = place_R < 0
@@ -303,87 +296,12 @@ def _boxes_alone(shapes_D: np.ndarray) -> str:
     )
 
 
-def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, list[str]]:
-    """Return results whose positions are the ids of images, where they state none, and a note on it.
-
-    Raises:
-        InputError: if only one of both has ids, and the numbers of images differ
-    """
-    advice = "give each its image_id, or pass both as lists in one order"
-    if results.positions is None:
-        if truth.by_position and len(results):
-            found = counted(len(truth), "image has", "images have")
-            raise InputError(f"ground truth: its {found} no image_id, and the predictions do: {advice}")
-        return results, []
-    if results.positions != len(truth):
-        found = f"{counted(results.positions, 'image')} without image_id"
-        raise InputError(f"predictions: {found} beside {counted(len(truth), 'image')} of the ground truth: {advice}")
-    if truth.by_position or not len(truth):
-        return results, []
-    note = (
-        "the predictions state no image_id: they are taken in the order of the ground truth's ids, from "
-        f"{truth.image_ids[0]!r} to {truth.image_ids[-1]!r}"
-    )
-    own = [truth.image_ids[int(position)] for position in results.table.image_ids]
-    return replace(results, table=replace(results.table, image_ids=own), positions=None), [note]
-
-
 def _spread(item: ParsedObject, prediction: Prediction) -> Sequence[float] | None:
     """Return the standard deviation of each side of a box in [0, 1]; None where it is not stated."""
     known, places = prediction.coord_spread or (), item.coord_indices
     if len(places) != 4 or places[-1] >= len(known) or item.order not in ("xyxy", "yxyx"):
         return None
     return corners(item.order, [known[place] for place in places])
-
-
-def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return the index of each image and category of a results list, by name, else by id, -1 for unknown; and notes.
-
-    Raises:
-        InputError: if ids are known under other names, and no name is known: then neither says what is meant
-    """
-    index, categories = IdIndex(truth), dict(zip(truth.categories, range(len(truth.categories)), strict=True))
-    # Results of other libraries may name their categories in place of an id.
-    ids: dict[Any, int] = categories | {category_id: k for k, category_id in enumerate(truth.category_ids)}
-    ids = {str(key): k for key, k in ids.items()} | ids  # "42" and 42 are one category, unless the set has both
-    names = {normalize_label(name): k for name, k in categories.items()} | categories
-
-    def by_name(name: str) -> int | None:
-        return names.get(name, names.get(normalize_label(name)))
-
-    images = list(zip(results.table.image_ids, results.table.names, strict=True))
-    if results.form is Form.FRAMES:
-        find = by_frame(truth)
-        notes: list[str] = []
-        image_places = np.array([-1 if (i := find(key)) is None else i for key, _ in images], np.int64)
-    else:
-        image_places, notes = _places_of("image_id", truth.file_names, images, index.by_id, index.by_name)
-    places, more = _places_of("category_id", truth.categories, results.categories, ids.get, by_name)
-    return image_places, places, notes + more
-
-
-def _places_of(
-    kind: str, own: Sequence[str], pairs: Sequence[Key], by_id: Any, by_name: Any
-) -> tuple[np.ndarray, list[str]]:
-    """Return the index of each id and name among those of the ground truth, -1 for unknown; and notes."""
-    places: list[int | None] = []
-    odd, moved = "", 0
-    for key, name in pairs:
-        place = before = by_id(key)
-        if name and (place is None or own[place] not in ("", name)):
-            place = by_name(name)
-            if place is None and before is not None:
-                if PurePath(own[before]).name == PurePath(name).name:
-                    place = before  # one of several files of that name
-                else:
-                    odd = f"{kind} {key!r} is {name!r} there and {own[before]!r} in the ground truth"
-        places.append(place)
-        moved += None is not before != place
-    if odd and all(place is None for (_, name), place in zip(pairs, places, strict=True) if name):
-        raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
-    values = counted(len(pairs), "value")
-    notes = [f"{moved} of {values} of {kind} mean something else in the ground truth: names count"] if moved else []
-    return np.array([-1 if place is None else place for place in places], np.int64), notes
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coord_codec import geometry_of
 from coord_codec.arguments import plain
 from coord_codec.files import InputError, finite_numbers, identifier
 
@@ -54,39 +53,6 @@ def boxes_by_image(source: Any, name: str) -> Rows | None:
             where = f"{name}[{stated.index(False)}]"
             raise InputError(f"{where}: image_id is missing, which {name}[{stated.index(True)}] states; give each one")
     return [(identifier(plain(image_id), f"{where}: image_id"), _rows(item, where)) for image_id, item, where in pairs]
-
-
-def of_results(source: Any) -> tuple[list[dict[str, Any]], list[str]] | None:
-    """Return the boxes and the answered images of a detector's results; None for anything else.
-
-    A result has `name`, the file name of its image, `size`, and `objects` with `label`, `box` (corners in pixels),
-    `score`, and `points` of another `geometry` than boxes; `error` says why one has no answer.
-    """
-    results = [source] if _has_objects(source) else source
-    if isinstance(results, Mapping | str | bytes) or not isinstance(results, Sequence) or not results:
-        return None
-    if not _has_objects(results[0]):
-        return None
-    rows = []
-    for found in results:
-        for item in found.objects:
-            x1, y1, x2, y2 = item.box
-            row = {"image": found.name, "category_id": item.label, "category": item.label, "score": item.score}
-            rows.append(row | {"bbox": [x1, y1, x2 - x1, y2 - y1], **_drawn(item)})
-    return rows, [found.name for found in results if not getattr(found, "error", "")]
-
-
-def _has_objects(item: object) -> bool:
-    return all(hasattr(item, name) for name in ("objects", "size", "name"))
-
-
-def _drawn(item: Any) -> dict[str, Any]:
-    points = getattr(item, "points", ())
-    if not points:
-        return {}
-    if geometry_of(item.geometry).closed:
-        return {"segmentation": [[value for point in points for value in point]]}
-    return {"keypoints": [value for x, y in points for value in (x, y, 2 if (x, y) != (0, 0) else 0)]}
 
 
 def as_coco(images: Rows) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from coord_codec import InputError
 from coord_codec.settings import takes_fields_of
 from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.joining import without_labels
-from coord_eval.intake.predictions import from_records
+from coord_eval.intake.predictions import load_predictions
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.intake.results import ResultsList
 from coord_eval.parse.answer import ParsedObject, without_other_images, without_points
@@ -49,7 +49,7 @@ def scored_objects(
         ('cat', (0.0, 0.0, 0.5, 0.25), 1.0)
     """
     answers.check_acts_in("scored_objects")
-    loaded = from_records([record])
+    loaded = load_predictions([record])
     if isinstance(loaded, ResultsList):
         raise InputError("the record has no text: expected the record of an answer, found a box of a results list")
     (prediction,) = loaded

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
+from coord_codec import geometry_of
 from coord_codec.files import InputError, identifier
-from coord_eval.intake.library_boxes import boxes_by_image, is_by_position, of_results
+from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
 from coord_eval.intake.records import SourceRecords
 
 
@@ -21,10 +22,37 @@ def records_of(source: Any, name: str) -> SourceRecords:
 
 
 def _detector(source: Any, name: str) -> SourceRecords | None:
-    if (found := of_results(source)) is None:
+    """Return the boxes of a detector's results.
+
+    A result has `name`, the file name of its image, `size`, and `objects` with `label`, `box` (corners in pixels),
+    `score`, and `points` of another `geometry` than boxes; `error` says why one has no answer.
+    """
+    results = [source] if _has_objects(source) else source
+    if isinstance(results, Mapping | str | bytes) or not isinstance(results, Sequence) or not results:
         return None
-    rows, images = found
-    return SourceRecords.placed(((row, f"{name}, image {row['image']!r}") for row in rows), images=images)
+    if not _has_objects(results[0]):
+        return None
+    rows = []
+    for found in results:
+        for item in found.objects:
+            x1, y1, x2, y2 = item.box
+            row = {"image": found.name, "category_id": item.label, "category": item.label, "score": item.score}
+            row |= {"bbox": [x1, y1, x2 - x1, y2 - y1], **_drawn(item)}
+            rows.append((row, f"{name}, image {found.name!r}"))
+    return SourceRecords.placed(rows, images=[found.name for found in results if not getattr(found, "error", "")])
+
+
+def _has_objects(item: object) -> bool:
+    return all(hasattr(item, name) for name in ("objects", "size", "name"))
+
+
+def _drawn(item: Any) -> dict[str, Any]:
+    points = getattr(item, "points", ())
+    if not points:
+        return {}
+    if geometry_of(item.geometry).closed:
+        return {"segmentation": [[value for point in points for value in point]]}
+    return {"keypoints": [value for x, y in points for value in (x, y, 2 if (x, y) != (0, 0) else 0)]}
 
 
 def _library(source: Any, name: str) -> SourceRecords | None:

@@ -24,8 +24,6 @@ _PART = 1 << 13
 """Number of boxes of a results list that become columns at once."""
 _OF_RESULTS = frozenset(("bbox", "category_id", *SHAPES))
 """Fields by which a record without a text is a result."""
-ImageOrder: TypeAlias = "Sequence[int | str] | None"
-"""Ids of the images whose answers stand in that order and name none; None if answers name their images."""
 Loaded: TypeAlias = "list[Prediction] | ResultsList"
 """Text answers, or the boxes of a results list."""
 
@@ -61,8 +59,11 @@ class SourceRecords:
         pairs = list(rows)
         return cls(in_parts((n, record) for n, (record, _) in enumerate(pairs)), lambda n: pairs[n][1], **more)
 
-    def loaded(self, order: ImageOrder = None) -> Loaded:
+    def loaded(self, order: Sequence[int | str] | None = None) -> Loaded:
         """Return results if all records are such boxes, which the first one decides, else answers.
+
+        Args:
+            order: ids of the images whose answers stand in that order and name none; None if answers name their images
 
         Raises:
             InputError: naming record and field; or numbers of answers and images in `order` differ

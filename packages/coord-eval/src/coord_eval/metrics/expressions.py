@@ -25,10 +25,11 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import box_iou
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
-from coord_eval.intake.answers import PredictionSource, assumed_scale_notes, dropped_notes, load_predictions, parse_all
+from coord_eval.intake.answers import assumed_scale_notes, dropped_notes, parse_all
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, robust_line
 from coord_eval.intake.prediction import Prediction
+from coord_eval.intake.predictions import PredictionSource, load_predictions
 from coord_eval.intake.results import ResultsList
 from coord_eval.metrics.draws import interval
 from coord_eval.parse.answer import Answer, ParsedObject

@@ -20,10 +20,10 @@ from coord_codec.files import identifier, read_json
 from coord_codec.settings import takes_fields_of
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
-from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect, collector_paused
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.joining import JoinReport
+from coord_eval.intake.predictions import PredictionSource, load_predictions
 from coord_eval.match.matching import ranked_matches_by_area
 from coord_eval.metrics.coco import ApTable, mean_present
 from coord_eval.settings import AnswerSettings, LabelSettings, Progress, silent

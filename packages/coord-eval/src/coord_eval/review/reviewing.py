@@ -18,11 +18,11 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import places_in_images
 from coord_eval.calibration.calibration import Calibration
-from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of_truth
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import UNANSWERED
+from coord_eval.intake.predictions import PredictionSource, load_predictions
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
 from coord_eval.review.findings import Proposal, ReviewFinding
