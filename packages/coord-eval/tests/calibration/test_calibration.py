@@ -9,9 +9,10 @@ from coco_builder import coco
 from scipy import stats
 from scipy.optimize import isotonic_regression
 
-from coord_eval import AnswerSettings, Calibration, InputError, ScoredObject, fit_calibration, score
+from coord_eval import AnswerSettings, Calibration, InputError, ScoredObject, ThresholdCurve, fit_calibration, score
 from coord_eval.calibration.knots import fit_knots, interpolate, isotonic
 from coord_eval.cli.main import main
+from coord_eval.intake.digests import digest_of_detections
 from coord_eval.metrics.draws import sum_interval
 
 
@@ -282,3 +283,46 @@ def test_boxes_in_crowd_regions_are_no_misses_of_the_fit():
     assert {n: crowded.rests_on[n] for n in ("boxes", "hits", "misses")} == {
         n: plain.rests_on[n] for n in ("boxes", "hits", "misses")
     }
+
+
+NO_CURVE = ThresholdCurve((), (), {})
+FLAT = ((2.0, 0.2), (6.0, 0.2))
+
+
+def test_scores_beyond_shares_are_mixed_in_by_their_place_in_the_range_of_the_fit():
+    """x / (1 + |x|) as a share, where x is -1 and 1 at the ends of the range: a thousandth of the map."""
+    found = Calibration(FLAT, "results", NO_CURVE, range=(2.0, 6.0))([-2, 2, 4, 6, 8])
+    assert (found - 0.999 * 0.2) * 1000 == pytest.approx([0.5 - 0.5 * 3 / 4, 0.25, 0.5, 0.75, 0.5 + 0.5 * 2 / 3])
+    shares = Calibration(((0.0, 0.2), (1.0, 0.2)), "results", NO_CURVE)([0, 0.25, 1])
+    assert (shares - 0.999 * 0.2) * 1000 == pytest.approx([0, 0.25, 1])
+
+
+@pytest.mark.parametrize("range_", [(0.0, 1.0), (0.0, 100.0), (-3.0, 1.0)])
+def test_score_before_a_map_is_the_one_that_it_takes_there_for_each_label(range_):
+    low, high = range_
+    ends = ((low, 0.1), (high, 0.9))
+    made = Calibration(ends, "results", NO_CURVE, {"cat": ((low, 0.0), (high, 0.4))}, range_)
+    for label, reached in ((None, 0.5), ("dog", 0.5), ("cat", 0.2)):
+        place = made.before(reached, label)
+        assert place == pytest.approx((low + high) / 2, abs=0.01 * (high - low))
+        assert made([place], [label or "dog"])[0] == pytest.approx(reached)
+    assert made.before(0.95) is None and made.before(0.6, "cat") is None
+    assert made([high, high, high], ["cat", "dog", "cat"]) == pytest.approx([0.4, 0.9, 0.4], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("range_", "end", "is_told"),
+    [((0.0, 50.0), 0.9, True), ((0.0, 50.0), 2.0, False), ((0.0, 10.0), 0.9, False), ((0.0, 1.0), 0.9, False)],
+)
+def test_scores_that_may_be_of_another_unit_than_the_map_are_told(one_cat, range_, end, is_told):
+    found = score(one_cat, [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": end}])
+    made = Calibration(((range_[0], 0.1), (range_[1], 0.9)), "results", NO_CURVE, range=range_)
+    detections, note = made.applied(found.detections, "results", {})
+    assert ("one unit?" in note) == is_told and "unknown boxes" in note and "these very ones" not in note
+    assert detections.scores_D.tolist() == made([end]).tolist()
+    digest = {"predictions": digest_of_detections(found.detections), "boxes": 1}
+    assert "from 1 boxes" in (same := replace(made, rests_on=digest).applied(found.detections, "results", {})[1])
+    assert "these very ones" in same
+    for source, fusion in (("stated", {}), ("results", {"rule": "nms:0.5"})):
+        with pytest.raises(InputError, match="calibration: it is for"):
+            made.applied(found.detections, source, fusion)
