@@ -239,8 +239,8 @@ def test_inspection_shows_what_the_model_receives_where_one_is_named(run, coco, 
         assert (place, name) == ("o", "a.json")
         assert options == {"with_model": with_model, "strict": True, "sample": 3, "min_side": 5}
     (coco.parent / "b.json").write_text(coco.read_text())
-    sources = "{data: {sources: [{name: one, annotations: a.json}, {name: two, annotations: b.json}]}, evaluation: {images: none}}"
-    (coco.parent / "several.yaml").write_text(sources)
+    sources = "sources: [{name: one, annotations: a.json}, {name: two, annotations: b.json}]"
+    (coco.parent / "several.yaml").write_text(f"{{data: {{{sources}}}, evaluation: {{images: none}}}}")
     code, error, _ = run("inspect", "-c", "several.yaml", "--out", "o")
     assert code == 1 and "faulty" in error, error
     assert [(place, name) for place, name, _ in asked] == [("o/one", "a.json"), ("o/two", "b.json")]
