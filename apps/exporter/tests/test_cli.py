@@ -23,7 +23,6 @@ def call(capsys, *arguments):
     return stopped.value.code, shown.out, shown.err
 
 
-@pytest.mark.slow
 def test_merge_tells_what_it_did(bases, tmp_path, capsys):
     make_adapter(tmp_path / "adapter", bases(True), "separate")
     code, out, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out")
@@ -54,7 +53,6 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.slow
 def test_bad_usage_is_exit_code_2_and_help_has_examples_and_neither_needs_torch(tmp_path):
     helped = [[], ["merge"], ["expand-vocab"]]
     words = json.dumps([*BAD, *([*command, "--help"] for command in helped)])

@@ -230,7 +230,6 @@ def test_written_tokenizer_is_checked(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["base"]
 
 
-@pytest.mark.slow
 def test_expanded_base_takes_an_adapter(tmp_path):
     base = plain_base(tmp_path / "base", tied=True)
     expand_vocab(base, tmp_path / "expanded", quiet=True)

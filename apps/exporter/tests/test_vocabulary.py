@@ -43,7 +43,6 @@ def test_fingerprint_of_any_marker_family_is_known(bases, tmp_path, spelling):
     assert not [warning for warning in report.warnings if "fingerprint" in warning]
 
 
-@pytest.mark.slow
 def test_fingerprint_or_tokenizer_missing_is_a_warning(tmp_path):
     make_base(tmp_path / "base", True, torch.float32, companions=False)
     make_adapter(tmp_path / "adapter", tmp_path / "base", "tied", fingerprint=None)

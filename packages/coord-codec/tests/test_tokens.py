@@ -46,7 +46,6 @@ def test_other_types_are_not_tokens(value):
     assert not is_coord_token(value)
 
 
-@pytest.mark.slow
 @given(st.from_regex(re.compile(r"<\|coord_[0-9*+-]{0,5}\|>"), fullmatch=True) | st.text(max_size=16))
 def test_a_text_is_a_token_exactly_if_it_is_in_the_list(text):
     assert is_coord_token(text) == (text in {f"<|coord_{k}|>" for k in range(1000)})

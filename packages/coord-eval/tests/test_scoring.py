@@ -271,7 +271,6 @@ CHANGES = {
 
 
 @pytest.mark.drawn(1, "name")
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_oracle_predictions_that_are_off_score_below_the_ceiling(truth, name):
     records = _rewrite(oracle_predictions(truth), CHANGES[name])

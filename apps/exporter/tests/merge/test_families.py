@@ -90,7 +90,6 @@ def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, place, name):
 
 
 @pytest.mark.drawn(1)
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["Llava", "InternVL", "Gemma2"])
 def test_two_tables_on_a_tied_base_are_verified_whatever_the_name_of_its_head(tmp_path, name):

@@ -75,7 +75,6 @@ WRONG = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_tensor_is_noticed(exported, tmp_path, kind):
     dtype, spoil, message = WRONG[kind]
@@ -103,7 +102,6 @@ def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkey
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.slow
 def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
     base, adapter, _, _ = exported["bfloat16"]
     shutil.copytree(adapter, tmp_path / "read")
@@ -121,7 +119,6 @@ def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
         )
 
 
-@pytest.mark.slow
 def test_changes_lost_in_rounding_are_told(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(False), None)
     edit_tensors(tmp_path / "adapter", lambda tensors: [t.mul_(1e-4) for t in tensors.values()])
@@ -129,7 +126,6 @@ def test_changes_lost_in_rounding_are_told(bases, tmp_path):
     assert any("14 of 14 changes are lost by rounding" in warning for warning in report.warnings)
 
 
-@pytest.mark.slow
 def test_models_that_cannot_be_run(exported, tmp_path):
     base, adapter, _, _ = exported["float32"]
     shutil.copytree(base, tmp_path / "base")
@@ -139,7 +135,6 @@ def test_models_that_cannot_be_run(exported, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("target", "tied"), [("embed_tokens", True), ("lm_head", False)])
 def test_lora_on_a_table_of_a_16_bit_base_is_verified(bases, tmp_path, target, tied):

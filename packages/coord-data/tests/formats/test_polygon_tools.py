@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from coord_codec import InputError
 from coord_data import load_annotated
 from coord_data.reading.read import read_source
 
@@ -49,6 +50,26 @@ def test_labelme_shape_is_the_box_around_it(folder, shape, box):
         assert found.format == "labelme" and not found.annotations.problems
         assert boxes(found.annotations) == [("cat", *box)]
         assert len(found.annotations.instances) == images
+
+
+@pytest.mark.parametrize(
+    "sheared", [[[20, 10], [60, 10], [70, 40], [30, 40]], [[20, 10], [60, 20], [60, 50], [20, 40]]]
+)
+def test_labelme_rectangle_whose_corners_are_turned_is_an_outline(folder, sheared):
+    write_labelme(folder / "a.json", ("rectangle", *sheared))
+    (record,) = read_source(folder / "a.json", geometry="polygon").annotations.instances
+    found = np.reshape(record.objects[0].geometry.coordinates, (4, 2)) * SIZE
+    assert sorted(map(tuple, np.round(found, 6).tolist())) == sorted(map(tuple, sheared))
+
+
+@pytest.mark.parametrize("inside", ["", 3, "no base64!"])
+def test_labelme_file_that_says_nothing_of_its_pixels_has_its_image_beside_it(folder, inside):
+    write_labelme(folder / "a.json", ("rectangle", [20, 10], [60, 40]), imageData=inside)
+    found = read_source(folder / "a.json")
+    assert boxes(found.annotations) == [("cat", 20, 10, 60, 40)] and not found.annotations.problems
+    (folder / "a.png").unlink()
+    with pytest.raises(InputError):
+        load_annotated(folder / "a.json")
 
 
 def test_labelme_polygon_keeps_its_vertices(folder):

@@ -97,9 +97,10 @@ def test_poses_are_read_as_their_boxes(lay):
     assert {count: note.split(":")[0] for note, count in found.notes.items()} == {4: "keypoints left out"}
     messages = [problem.message for problem in found.problems]
     assert len(messages) == 2 and "kpt_shape is [4, 2]: expected class, centre, size and 4 keypoints (13" in messages[0]
-    (place / "data.yaml").write_text("names: [cat]\nkpt_shape: 17")
-    with pytest.raises(InputError, match=r"data.yaml: kpt_shape: expected the number of keypoints .*, found 17"):
-        read_source(place)
+    for shape in ("17", "[0, 2]", "[4, 4]", "[4]", "[yes, 2]", "[4, 2, 1]"):
+        (place / "data.yaml").write_text(f"names: [cat]\nkpt_shape: {shape}")
+        with pytest.raises(InputError, match=r"data.yaml: kpt_shape: expected the number of keypoints .*, found \[?\w"):
+            read_source(place)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,6 @@ def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
 
 
 @pytest.mark.drawn(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 40_000.0])
 def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):
     """Boxes anywhere: fractions, some of them beyond 1, of images of 96 pixels; numbers far outside of these."""

@@ -126,7 +126,6 @@ SIZES = (416, 512, 600, 640)
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("side", SIZES)
 def test_pixels_of_copies_have_a_usual_size_and_all_boxes_inside(side):
     draft = replace(shapes(40), coco=True, unit=lambda size: np.full_like(size, side))

@@ -5,7 +5,9 @@ import pytest
 from coord_data.inspection.names import typing_errors
 
 
-@pytest.mark.parametrize("name", ["truvk", "trck", "truckk", "turck", "Trucl", "rtuck", "ruck", "trucx"])
+@pytest.mark.parametrize(
+    "name", ["truvk", "trck", "truckk", "turck", "Trucl", "rtuck", "ruck", "trucx", "truc", "trukc"]
+)
 def test_name_one_letter_away_from_a_frequent_one_is_found(name):
     assert typing_errors({"truck": 40, name: 2, "person": 900}) == {name: "truck"}
 

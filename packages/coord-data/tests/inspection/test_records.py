@@ -231,7 +231,8 @@ def test_boxes_are_not_judged_by_deep_images_that_nearly_become_uniform(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("folders", "is_told"), [("train valid test", True), ("train training", False), ("a b", False)]
+    ("folders", "is_told"),
+    [("train valid test", True), ("data/train data/valid data/test", True), ("train training", False), ("a b", False)],
 )
 def test_splits_that_are_read_together_are_named(tmp_path, folders, is_told):
     lines = []

@@ -69,7 +69,6 @@ class OneOrTwoPoints(Geometry):
         return None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("markers", [2, 4])
 @pytest.mark.parametrize(("geometry", "lengths"), [(GEOMETRIES["point"], (2,)), (OneOrTwoPoints(), (2, 4))])
 def test_grammar_of_other_shapes_allows_their_numbers_of_coordinates_and_none_twice(markers, geometry, lengths, fuzz):

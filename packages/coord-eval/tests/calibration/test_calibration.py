@@ -54,7 +54,6 @@ def test_fit_knots_are_smoothed_shares_of_groups_of_boxes():
     assert knots == ((0.1, (1 + 1) / (4 + 2)), (pytest.approx(7.6 / 12), (8 + 1) / (12 + 2)))
 
 
-@pytest.mark.slow
 def test_few_high_scores_among_many_low_ones_have_probabilities_of_their_own():
     """A tenth of the boxes has scores above .5, whose probability is the score; the others are hits once in fifty."""
     draw = np.random.default_rng(0)
@@ -69,7 +68,6 @@ def test_few_high_scores_among_many_low_ones_have_probabilities_of_their_own():
     assert np.abs(mine - reference).mean() < 0.04
 
 
-@pytest.mark.slow
 def test_calibrated_scores_are_the_true_probabilities(fitted):
     evaluation, calibration = fitted
     at = np.array([0.35, 0.5, 0.65, 0.8, 0.95])
@@ -110,6 +108,15 @@ def test_category_with_enough_boxes_has_a_map_of_its_own():
     assert own != common == calibration([0.6])
     objects = [ScoredObject(label, (0, 0, 1, 1), (), (0, 0), score=0.6) for label in ("label 0", "label 1")]
     assert [o.score for o in calibration.apply(objects)] == [*own, *common]
+
+
+def test_scores_of_any_range_are_even_about_its_middle_and_stay_in_order_beyond_it(fitted):
+    """The knots are flat, so that what is left of the score is seen alone."""
+    flat = replace(fitted[1], range=(-4.0, 2.0), knots=[(-4.0, 0.5), (2.0, 0.5)], classes={})
+    steps = flat([-100.0, -4.0, -1.0, 2.0, 98.0])
+    assert (np.diff(steps) > 0).all() and steps[2] == pytest.approx(0.5)
+    assert steps[:2] + steps[:2:-1] == pytest.approx([1.0, 1.0])
+    assert np.diff(steps)[1] == pytest.approx(2 * (steps[1] - flat([-1e12])[0]) / 2)
 
 
 def test_calibration_file_is_read_back(fitted, tmp_path):
@@ -163,7 +170,6 @@ UNITS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_scores_of_any_unit_become_the_probabilities_that_isotonic_regression_gives(unit):
     truth, results = generated(200)
@@ -222,7 +228,6 @@ def test_the_highest_scores_have_wilson_s_interval_and_are_told_where_they_lie_o
     assert "the scores, from 0 to 1, are no probabilities, and become such" in told
 
 
-@pytest.mark.slow
 def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
     truth, results = generated(30)
     (tmp_path / "truth.json").write_text(json.dumps(truth))
@@ -243,7 +248,6 @@ def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
 
 
 @pytest.mark.drawn(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.02, 0.15])
 def test_interval_of_the_calibration_error_covers_the_error_itself(gap):
     """In .9 of simulated sets or more; resamples around the error of the sample covered none of a true error of 0."""
@@ -270,7 +274,6 @@ def test_fit_knots_joins_runs_of_equal_values_at_the_mean_score_of_their_boxes()
     assert last == (pytest.approx(0.9), 1.0)
 
 
-@pytest.mark.slow
 def test_boxes_in_crowd_regions_are_no_misses_of_the_fit():
     """A box in a crowd region is neither right nor wrong, so the fit is that of the set without it."""
     truth, results = generated(60)
@@ -307,6 +310,8 @@ def test_score_before_a_map_is_the_one_that_it_takes_there_for_each_label(range_
         assert place == pytest.approx((low + high) / 2, abs=0.01 * (high - low))
         assert made([place], [label or "dog"])[0] == pytest.approx(reached)
     assert made.before(0.95) is None and made.before(0.6, "cat") is None
+    reached = made([high + 0.5 * (high - low)])[0] if range_ != (0.0, 1.0) else made([high])[0]
+    assert made([made.before(reached)])[0] == pytest.approx(reached, abs=1e-9)  # also beyond the scores of the fit
     assert made([high, high, high], ["cat", "dog", "cat"]) == pytest.approx([0.4, 0.9, 0.4], abs=1e-3)
 
 

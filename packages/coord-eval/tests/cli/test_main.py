@@ -13,7 +13,6 @@ from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 
 
-@pytest.mark.slow
 def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     drawn = ["--bootstrap", "20", "--seed", "3"]
     assert main(["score", *files, "--out", str(tmp_path / "a" / "b"), *drawn]) == 0
@@ -44,7 +43,6 @@ def test_score_names_labels_that_the_ground_truth_does_not_have(files, tmp_path,
     assert line.endswith(" and 1 more") and f": 'a {often[0]}' ({counts[often[0]]}), " in line
 
 
-@pytest.mark.slow
 def test_view_writes_the_requested_number_of_images(files, tmp_path):
     assert main(["view", *files, "--out", str(tmp_path / "v"), "--count", "7"]) == 0
     assert (tmp_path / "v" / "report.html").read_text().count('<figure class="shot"') == 7
@@ -70,7 +68,6 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.slow
 def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     out.mkdir()
@@ -154,7 +151,6 @@ def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(re
     assert json.loads((tmp_path / "r" / "evaluation.json").read_text())["coco"]["AP"] == 0.0
 
 
-@pytest.mark.slow
 def test_compare_notes_the_runs_on_which_options_for_text_have_no_effect(results, capsys):
     runs = ["words=predictions.jsonl", "boxes=results.json"]
     common = ["compare", *results[:2], "--resamples", "5", "--format", "obj"]

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,6 @@ def runs(noisy_results):
     return {"base": score(truth, results), "less": score(truth, results[::4])}
 
 
-@pytest.mark.slow
 def test_resample_is_a_data_set_drawn_with_replacement(runs):
     """The spread of recall against the same computed from counts of each image by hand."""
     evaluation = runs["base"]
@@ -44,7 +44,6 @@ def test_resample_is_a_data_set_drawn_with_replacement(runs):
     np.testing.assert_allclose(drawn, expected)
 
 
-@pytest.mark.slow
 def test_intervals_of_the_same_seed_are_the_same_and_hold_the_value(runs):
     a, b, c = (resample(runs["base"], 50, seed=s).intervals() for s in (1, 1, 2))
     assert a == b
@@ -63,7 +62,28 @@ def test_runs_that_found_nothing_have_one_verdict_in_place_of_their_diagnoses(co
     assert "Images that changed" not in page and "differences of the headline metrics" not in page
 
 
-@pytest.mark.slow
+def test_page_of_a_comparison_has_every_section_and_the_differences(runs, tmp_path):
+    found = compare({"base": runs["base"], "less": runs["less"], "same": runs["base"]}, resamples=10)
+    text = found.write_report(tmp_path).read_text()
+    titles = [re.sub(r"<[^>]+>", " ", title).split() for title in re.findall(r"<summary[^>]*>(<h2.*?)</summary>", text)]
+    ap = found.differences["less"]["AP"]
+    assert [" ".join(title) for title in titles] == [
+        f"less against base AP {ap.value:+.3f} [{ap.low:+.3f}, {ap.high:+.3f}]",
+        "Images that changed: less against base",
+        "same against base AP +0.000 [+0.000, +0.000]",
+        "Metrics 3 runs",
+    ]
+    for name in ("AP", "AP50", "precision", "recall"):
+        row = found.metrics["less"][name]
+        assert re.search(rf"<td[^>]*>{row['value']:.3f} \[{row['low']:.3f}, {row['high']:.3f}\]</td>", text)
+    value = runs["less"].coco["AP"] - runs["base"].coco["AP"]
+    assert ap.value == pytest.approx(value) and found.differences["less"]["recall"].share_better == 0
+    gains = {name: runs["less"].per_class[name]["AP"] - row["AP"] for name, row in runs["base"].per_class.items()}
+    assert found.class_gains["less"] == pytest.approx(gains, nan_ok=True)
+    assert set(found.class_gains["same"].values()) <= {0.0}
+    assert all(html.escape(found.verdict(run), quote=False) in text for run in ("less", "same"))
+
+
 def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
     comparison = compare(runs, resamples=100)
     recall = comparison.differences["less"]["recall"]
@@ -103,7 +123,6 @@ def test_compare_takes_the_mean_and_spread_over_seeds(coco_set, noisy_results):
     assert wide.verdict("new").endswith(", no headline metric differs")
 
 
-@pytest.mark.slow
 def test_compare_takes_the_seeds_of_one_run_alone_and_refuses_seeds_without_a_pair(runs, tmp_path):
     alone = compare({"a": list(runs.values())}, resamples=5)
     assert alone.metrics["a"]["recall"]["seeds"] == pytest.approx([run["recall"] for run in runs.values()])
@@ -112,7 +131,6 @@ def test_compare_takes_the_seeds_of_one_run_alone_and_refuses_seeds_without_a_pa
         compare({"a": list(runs.values()), "b": runs["base"]})
 
 
-@pytest.mark.slow
 def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
     other = {**coco_set, "annotations": coco_set["annotations"][1:]}
     with pytest.raises(InputError, match="base and other were scored against different ground truth"):
@@ -176,7 +194,6 @@ def test_lists_that_begin_at_different_scores_are_told_with_the_best_f1_of_each(
         )
 
 
-@pytest.mark.slow
 def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
     plain = score(coco_set, [{"image_id": 0, "text": '[{"bbox_2d": [1, 2, 300, 400], "label": "cow"}]'}])
     notes = compare({"base": runs["base"], "plain": plain}, resamples=2).notes

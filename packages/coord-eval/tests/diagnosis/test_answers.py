@@ -108,7 +108,6 @@ def _renamed(records, rename):
     return records
 
 
-@pytest.mark.slow
 def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
     """Synonyms, ignored labels, prompted labels and stated confidences change the AP that a way would give."""
     records = answers(coco_set, WAYS["--scale pixels)"])
@@ -176,7 +175,6 @@ def test_diagnose_names_no_option_for_coordinate_tokens(coco_set):
     assert "numbers divided by 100 would give" in lines[1]
 
 
-@pytest.mark.slow
 def test_diagnose_takes_the_order_of_the_format_for_read_as_it_should(coco_set):
     records = [
         record | {"text": record["text"].replace("bbox_2d", "box_2d")}
@@ -330,7 +328,6 @@ def test_diagnose_blames_ground_truth_without_boxes(coco_set):
     ]
 
 
-@pytest.mark.slow
 def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path, capsys):
     (tmp_path / "g.json").write_text(json.dumps(coco_set))
     for name, way in (("bad", WAYS["--scale 1)"]), ("good", lambda b, s: _thousandths(b))):

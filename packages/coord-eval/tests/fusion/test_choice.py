@@ -206,7 +206,6 @@ def test_a_list_of_confident_false_boxes_is_left_out(fused):
     assert np.array([row["bbox"] for row in records]) == pytest.approx(np.array([row["bbox"] for row in good]))
 
 
-@pytest.mark.slow
 def test_too_little_to_calibrate_on_is_told_and_raw_scores_are_tried():
     few = {name: score(TRUTH, detector(seed, finds=0.1, false=0)) for name, seed in (("a", 1), ("b", 2))}
     choice = choose_fusion(few, resamples=20)

@@ -82,7 +82,6 @@ def test_scores_of_a_results_list_are_kept_and_the_constant_ones_differ(official
     assert official.coco_constant_score["AP"] != official.coco["AP"]
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_precision_counts_boxes_whose_label_is_not_in_the_image(shared_dir, official):
     """Leaving them out lifts AP from .505 to .562, the error of scoring only what matches."""

@@ -38,7 +38,6 @@ def test_own_parameters_equal_pycocotools(coco_set, noisy_results):
     assert score(coco_set, results).coco_own == {}
 
 
-@pytest.mark.slow
 def test_pr_curves_have_ap_as_their_mean(coco_set, noisy_results, tmp_path):
     evaluation = score(coco_set, noisy_results(coco_set, 0))
     for name, key in (("0.5", "AP50"), ("0.75", "AP75"), ("0.5:0.95", "AP")):
@@ -68,7 +67,6 @@ def test_coco_params_accept_arrays():
     assert params == CocoParams(iou_thresholds=[0.5, 0.75], max_detections=[1, 10])
 
 
-@pytest.mark.slow
 def test_score_command_takes_own_parameters(coco_set, noisy_results, tmp_path, capsys):
     import json
 

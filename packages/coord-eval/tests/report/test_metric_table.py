@@ -20,7 +20,7 @@ from coord_eval import (
 )
 from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
-from coord_eval.metrics.metric_table import figure_of
+from coord_eval.metrics.metric_table import figure_of, figures
 
 
 @pytest.fixture
@@ -52,6 +52,34 @@ def test_every_figure_is_resampled_and_every_resampled_number_is_a_figure(evalua
     assert drawn.point["APs"] == pytest.approx(evaluation.coco["APs"])
     assert drawn.point["f1_75"] == evaluation.detection["0.75"]["f1"]
     assert drawn.point["cost_missed"] == evaluation.analysis["errors"]["missed"]["cost"]
+
+
+def test_every_figure_of_weighted_images_is_that_of_the_set_with_them_so_often(noisy_results):
+    """The images are written out: left out where the weight is 0, and under two ids where it is 2."""
+    truth = generated_set(12)
+    ranked = sorted(noisy_results(truth, 0), key=lambda row: row["score"])
+    results = [{**row, "score": (place + 1) / len(ranked)} for place, row in enumerate(ranked)]  # no two alike
+    evaluation = score(truth, results)
+    weights_BI = np.random.default_rng(3).integers(0, 3, (2, 12), np.int32)
+    together = figures(evaluation, weights_BI)
+    order = [image["id"] for image in truth["images"]]
+    for b, weights_I in enumerate(weights_BI):
+        copies = [(i, i + 1000 * n) for i, weight in zip(order, weights_I, strict=True) for n in range(weight)]
+        written = {**truth, "images": [], "annotations": []}
+        rows = []
+        for image, copy in copies:
+            written["images"] += [
+                {**row, "id": copy, "file_name": f"{copy}.jpg"} for row in truth["images"] if row["id"] == image
+            ]
+            own = [row for row in truth["annotations"] if row["image_id"] == image]
+            written["annotations"] += [
+                {**row, "image_id": copy, "id": row["id"] + 100_000 * (copy // 1000)} for row in own
+            ]
+            rows += [{**row, "image_id": copy} for row in results if row["image_id"] == image]
+        alone = figures(score(written, rows), np.ones((1, len(copies)), np.int32))
+        assert {name for name in together.keys() - alone.keys() if not name.startswith("confused_")} == set()
+        for name in together.keys() & alone.keys() - {"AP_constant_score"}:  # its ties are broken by the order of boxes
+            assert together[name][b] == pytest.approx(alone[name][0], rel=1e-9, nan_ok=True), name
 
 
 @pytest.mark.slow

@@ -99,6 +99,99 @@ def test_report_numbers_are_those_of_the_evaluation(evaluation, page):
     assert text.count(">IoU 0.75<") == 1
 
 
+SECTIONS = [
+    "What to look at first 2 findings",
+    "Images 5 of 5",
+    "Average precision and recall (COCO) AP 0.629",
+    "Precision, recall and F1 (no scores) F1 0.714",
+    "Localisation and counts mean IoU 0.625",
+    "Error kinds and their cost 3 errors",
+    "Confusion of labels 1 box of another label",
+    "Classes 2",
+    "Where the boxes lie mean IoU 0.625",
+    "Answers: parsing and format 5 of 5 parsed",
+]
+ROWS = """
+predicted minus ground-truth objects per image|-0.40
+absolute difference per image|0.40
+images with the exact number|80.0 %
+duplicates|0
+recall for any label, IoU .50|0.750
+small|8|0.625|0.625
+medium|0|0.000|0.000
+2-3|4|0.833|0.625|0.714
+0|3|0.667
+1|3|1.000
+localisation|0|0.000
+label|1|0.124
+background|0|0.000
+missed|2|0.203
+cat|2||1|1
+dog||3||1
+cat|(unknown label)|1|0.250
+cat|4|2|0.505|0.505
+dog|4|3|0.752|0.752
+images|5
+images with an answer|5
+images without an answer|0
+answers about unknown images, left out|1
+ground-truth objects|8
+crowd regions, neither hit nor missed|0
+predicted boxes|6
+boxes with unknown labels, counted as false|1
+answers|5
+parsed|5
+clean|5
+truncated|1
+empty|2
+repeats|0
+complete objects|6
+format none|2
+format obj|3
+nothing dropped|0
+cow|1
+0.5|0.833|0.625|0.714|1.000|0.750|0.857
+0.5:0.95|0.833|0.625|0.714|1.000|0.750|0.857
+""".split("\n")[1:-1]
+"""Of four images with a cat and a dog each, where one answer is empty, and one calls the cat a cow."""
+
+
+def plain(html):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)).strip()
+
+
+def test_report_has_every_section_tile_and_row_of_a_set_counted_by_hand(tmp_path):
+    objects = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}, {"desc": "dog", "bbox": [0.5, 0.5, 0.9, 0.9]}]
+    truth = [
+        Instance(image=f"{i}.png", image_id=i, width=64, height=32, objects=objects if i else []) for i in range(5)
+    ]
+    records = oracle_predictions(truth)
+    records[1]["text"] = records[1]["text"].replace("cat", "cow")
+    records[2]["text"] = ""
+    records[3]["finish_reason"] = "length"
+    records.append({"image": "z.png", "image_id": 99, "text": ""})
+    found = score(truth, records)
+    text = found.write_report(tmp_path).read_text()
+    summaries = [plain(part) for part in re.findall(r"<summary[^>]*>(.*?)</summary>", text, re.DOTALL) if "<h2" in part]
+    assert summaries == SECTIONS
+    tiles = [plain(part) for part in re.findall(r"<div><span>(.*?)</div>", text, re.DOTALL)]
+    assert tiles == [
+        "AP 0.629 ceiling 1.000",
+        "AP50 0.629 ceiling 1.000",
+        "F1 at IoU .50 0.714 without scores",
+        "Mean IoU 0.625 over objects, 0 for missed ones",
+        "Answers parsed 100.0 % 5 of 5, 1 cut off",
+    ]
+    rows = {
+        "|".join(plain(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL))
+        for row in re.findall(r"<tr.*?</tr>", text, re.DOTALL)
+    }
+    assert set(ROWS) <= rows
+    shown = plain(found._repr_html_())
+    assert "Answers parsed" in shown and "AP 0.629" in shown
+    assert found.notes and all(plain(note)[:40] in shown for note in found.notes)
+
+
 def test_report_sections_of_a_caller_stand_in_front(evaluation, tmp_path):
     sections = [ReportSection("Loss & more", "<svg><path d='M0 0'/></svg>")]
     text = evaluation.write_report(tmp_path, sections=sections).read_text()
@@ -130,7 +223,6 @@ def test_report_names_a_broken_image_and_goes_on(evaluation, tmp_path):
     assert "3.png: cannot identify" in text and str(tmp_path) not in text
 
 
-@pytest.mark.slow
 def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
     (tmp_path / "3.png").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)
@@ -139,7 +231,6 @@ def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
     assert drawn_images(text) == 5
 
 
-@pytest.mark.slow
 def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_path):
     text = evaluation.write_report(tmp_path, max_overlays=2).read_text()
     shown = re.findall(r"<figcaption>(\d)\.png: F1 ([\d.]+)", text)

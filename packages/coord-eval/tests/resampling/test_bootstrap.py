@@ -107,7 +107,6 @@ def test_figures_on_drawn_images(answered, copied):
         assert found == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.slow
 def test_ap_constant_score_on_drawn_images(answered, copied):
     """One box of a label and image, so that the order of ties is that of the images."""
     truth, results = answered

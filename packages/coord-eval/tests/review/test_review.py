@@ -270,7 +270,6 @@ def spoilt_photographs(truth, seed):
 
 
 @pytest.mark.shared
-@pytest.mark.slow
 @pytest.mark.parametrize("detector", ["centernet", "nanodet"])
 def test_faults_among_answers_of_a_real_detector_are_found_better_than_by_overlap(real_detectors, detector):
     """The rule is 1 - IoU with the best answer of the label's name; 184 labels, each tenth of them spoilt."""

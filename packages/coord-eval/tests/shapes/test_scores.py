@@ -122,7 +122,6 @@ def test_boxes_have_no_shape_scores():
     assert evaluation.shapes == {} and "shapes" not in evaluation.to_dict()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("geometry", ["point", "polygon", "oriented"])
 def test_report_colours_shapes_by_their_own_measure(geometry, tmp_path):
     """Half of the answers lie right, half far from any object, though boxes of points never overlap."""
@@ -143,7 +142,6 @@ def test_report_colours_shapes_by_their_own_measure(geometry, tmp_path):
     assert ("Average precision and recall (COCO)" in page) == (geometry != "point")
 
 
-@pytest.mark.slow
 def test_report_draws_the_shapes(tmp_path):
     given = instances("polygon", images=2)
     evaluation = score(given, answers_of(given, "polygon"), answers=AnswerSettings(geometry="polygon"))

@@ -49,7 +49,6 @@ def test_target_that_is_cut_off_keeps_complete_objects_only(name):
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_perfect_answers_of_every_geometry_reach_their_ceiling_and_are_drawn(name, tmp_path):
     kind = geometry_of(name)
