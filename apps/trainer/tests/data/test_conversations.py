@@ -68,3 +68,33 @@ def test_long_conversations_are_found_with_their_images(tmp_path):
     for limit, long in ((400, [("conversation 2", 10_000)]), (9_999, [("conversation 2", 10_000)]), (10_000, [])):
         assert found.longer_than(limit, lambda w, h: 100 * w * h, length) == long
     assert asked == [2] * 3
+
+
+def test_digest_is_that_of_the_file_and_of_the_sizes_of_its_images(tmp_path):
+    from PIL import Image
+
+    write_sources(tmp_path)
+    digests = set()
+    for size in ((64, 48), (48, 64), (64, 49)):
+        Image.new("RGB", size).save(tmp_path / "big" / "1.png")
+        digests.add(load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False).digest)
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (talk(messages=[{"role": "system", "content": "Be brief."}, USER, ANSWER]), None),
+        (talk(messages=[{"role": "system", "content": "Be brief."}]), "in alternation"),
+        (talk(messages=[USER, {"role": "system", "content": "Be brief."}, ANSWER]), "in alternation"),
+        (talk(images=["big/0.png"]), None),  # without a tag swift puts it in front
+        (talk(messages=[USER, {"role": "assistant", "content": "<image>"}], images=["big/0.png"]), "in user messages"),
+        (talk(objects={"ref": [], "bbox": []}), None),
+        (talk(videos=[]), None),
+    ],
+)
+def test_conversation_of_each_form_is_taken_or_told(tmp_path, record, told):
+    write_sources(tmp_path)
+    (tmp_path / "talk.jsonl").write_text(json.dumps(record) + "\n" + json.dumps(talk()))
+    found = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=False, allow_outside=False)
+    assert len(found) == (2 if told is None else 1) and all(told in str(problem) for problem in found.problems)

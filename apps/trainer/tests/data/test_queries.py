@@ -98,3 +98,15 @@ def test_writer_asks_anew_in_each_epoch_and_the_same_with_the_same_seed():
     assert prompts != [other.ask(IMAGE, epoch)[0] for epoch in range(20)] and len(set(prompts)) > 4
     prompt, answered = TargetWriter(DataSection(queries="per_class", negatives=1), True, 0, None, CLASSES).ask(IMAGE)
     assert writer.text(answered) == "" and ("cow" in prompt or "red car" in prompt)
+
+
+def test_random_choices_differ_by_image_epoch_and_seed_alone():
+    """Images without ids are told apart by their names, and those of one name by their ids."""
+    ids = [(name, number) for name in ("a", "b") for number in (None, 1, 2)]
+    records = [Instance(image=name, image_id=number, objects=()) for name, number in ids]
+    writers = [TargetWriter(DataSection(), True, seed, None) for seed in (0, 1)]
+    drawn = [writer.seed_of(record, epoch) for writer in writers for record in records for epoch in (0, 1)]
+    assert len(set(drawn)) == len(drawn) == 24
+    assert writers[0].seed_of(records[0], 1) == TargetWriter(DataSection(max_objects=1), False, 0, None).seed_of(
+        records[0], 1
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from coord_codec import RunError
 from coord_trainer.evaluation.during_training import AnswerSchedule
-from coord_trainer.training import callbacks
+from coord_trainer.training import callbacks, interrupt
 from coord_trainer.training.callbacks import EachEpoch, MetricsFile, StepTime, TrainingProgress
 from coord_trainer.training.metrics import STEP_TIME
 
@@ -123,3 +123,18 @@ def test_scores_are_due_beside_losses_or_alone(step, evaluates, due, alone):
     schedule, found = AnswerSchedule(None, 2), control(should_evaluate=evaluates)
     schedule.on_step_end(None, state(step), found)
     assert (schedule.due, schedule.alone, found.should_evaluate) == (due, alone, evaluates or due)
+
+
+def test_signal_of_any_rank_saves_and_stops_without_a_further_evaluation(monkeypatch):
+    args, signals = SimpleNamespace(device="cpu"), interrupt.Interruption()
+    stop = interrupt.StopAtBoundary(signals)
+    found = control(should_evaluate=True)
+    stop.on_step_end(args, None, found)
+    stop.on_epoch_end(args, None, found)
+    assert found == control(should_evaluate=True) and signals.signum == 0
+    monkeypatch.setattr(interrupt, "largest_over_ranks", lambda number, device: 15)  # another rank's
+    stop.on_step_end(args, None, found)
+    assert found == control(should_save=True, should_training_stop=True) and signals.signum == 15
+    found.should_evaluate = True  # as transformers asks for at the end of an epoch
+    stop.on_epoch_end(args, None, found)
+    assert (found.should_save, found.should_evaluate, found.should_training_stop) == (False, False, True)
