@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from coco_document import coco_document
@@ -80,6 +81,7 @@ def test_help_and_mistakes_are_answered_without_heavy_imports(tmp_path):
     """All in one process, in which whatever a command loads stays loaded."""
     script = f"""
 import sys
+from pathlib import Path
 from coord_trainer.cli import main
 for words in {[words for words, *_ in LIGHT]!r}:
     sys.argv = ["coord-trainer", *words]
@@ -215,3 +217,99 @@ def test_version_and_shell_completion_are_those_of_the_program(run):
     code, _, out = run("--version")
     assert code in (0, None) and re.fullmatch(r"coord-trainer \d+\.\d+\.\d+\n", out)
     assert "--install-completion" in run("--help")[2]
+
+
+def test_inspection_shows_what_the_model_receives_where_one_is_named(run, coco, monkeypatch):
+    """And every set of a configuration is inspected, also behind one that is faulty."""
+    from coord_codec import RunError
+    from coord_trainer.inspection import report
+
+    asked = []
+
+    def inspect_data(config, out, **options):
+        asked.append((out.as_posix(), config.data.annotations.name, options))
+        if out.name == "one":
+            raise RunError("faulty")
+
+    monkeypatch.setattr(report, "inspect_data", inspect_data)
+    (coco.parent / "run.yaml").write_text(f"data: {{annotations: {coco}, heldout_annotations: {coco}}}")
+    for words, with_model in (([coco], False), ([coco, "--model", "m"], True), (["-c", "run.yaml"], True)):
+        assert run("inspect", *words, "--out", "o", "--sample", 3, "--strict", "--min-side", 5)[0] in (0, None)
+        place, name, options = asked.pop()
+        assert (place, name) == ("o", "a.json")
+        assert options == {"with_model": with_model, "strict": True, "sample": 3, "min_side": 5}
+    (coco.parent / "b.json").write_text(coco.read_text())
+    sources = "sources: [{name: one, annotations: a.json}, {name: two, annotations: b.json}]"
+    (coco.parent / "several.yaml").write_text(f"{{data: {{{sources}}}, evaluation: {{images: none}}}}")
+    code, error, _ = run("inspect", "-c", "several.yaml", "--out", "o")
+    assert code == 1 and "faulty" in error, error
+    assert [(place, name) for place, name, _ in asked] == [("o/one", "a.json"), ("o/two", "b.json")]
+
+
+def test_comparison_is_asked_for_what_the_command_line_says(run, tmp_path, monkeypatch):
+    from coord_trainer.comparison import plan
+    from coord_trainer.comparison import run as comparison
+
+    asked = []
+    monkeypatch.setattr(plan, "plan_groups", lambda *planned: asked.append(planned))
+    monkeypatch.setattr(comparison, "compare_configs", lambda *words, **named: asked.append((words, named)))
+    for name in ("a.yaml", "b=c.yaml", "base.yaml"):
+        (tmp_path / name).touch()
+    words = ["a.yaml", "b=c.yaml", "run.threads=1", "--base", "base.yaml", "--seeds", "3,7", "--jobs", "5"]
+    code, _, out = run("compare", *words, "--resamples", "9", "--out", "o", "--sweep", "s.yaml", "--dry-run")
+    assert code in (0, None) and "page:" not in out
+    configs, paths = [Path("a.yaml"), Path("b=c.yaml")], {"base": Path("base.yaml"), "sweep": Path("s.yaml")}
+    assert asked[0] == (configs, paths["base"], ["run.threads=1"], paths["sweep"])
+    ((given, overrides), named) = asked[1]
+    assert (given, overrides) == (configs, ["run.threads=1"])
+    assert named == paths | {"seeds": [3, 7], "out": Path("o"), "jobs": 5, "resamples": 9, "dry_run": True}
+    run("compare", "a.yaml", "--base", "base.yaml")
+    named = asked[3][1]
+    assert (named["seeds"], named["jobs"], named["resamples"], named["dry_run"]) == ([0, 1, 2], 2, 1000, False)
+    assert (named["out"], named["sweep"]) == (Path("runs/compare"), None)
+
+
+@pytest.mark.parametrize(
+    ("attention", "checked"), [("flash_attention_2", True), ("flash_attention_3", True), ("sdpa", False)]
+)
+def test_flash_attention_is_checked_where_it_is_asked_for(monkeypatch, attention, checked):
+    from coord_detect.model import checkpoint
+    from coord_trainer.cli.options import resolve_config
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(checkpoint, "with_usable_attention", lambda config: "checked")
+    found = resolve_config(None, [SOFT, f"model.attention={attention}"], strict=True)
+    assert (found == "checked") is checked and (checked or found.data.strict)
+    assert checked or not resolve_config(None, [SOFT], strict=False).data.strict
+
+
+def test_configuration_of_a_run_folder_is_that_of_its_checkpoints_unless_one_is_named(tmp_path, capsys):
+    from coord_detect.model.checkpoints import mark_complete
+    from coord_trainer.cli.options import find_model_and_config
+
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    mark_complete(checkpoint)
+    assert find_model_and_config(tmp_path, None) == (checkpoint, None)
+    (tmp_path / "config.yaml").touch()
+    assert find_model_and_config(tmp_path, None) == (checkpoint, tmp_path / "config.yaml")
+    assert find_model_and_config(tmp_path, Path("own.yaml")) == (checkpoint, Path("own.yaml"))
+    assert capsys.readouterr().out.count("its checkpoint-1 is used") == 3
+    assert find_model_and_config(checkpoint, None) == (checkpoint, None) and not capsys.readouterr().out
+
+
+def test_review_is_asked_for_what_the_command_line_says(run, coco, monkeypatch):
+    from coord_trainer.review import command
+
+    asked = []
+    monkeypatch.setattr(command, "review_annotations", lambda *words: asked.append(words))
+    words = [coco, "--folds", 3, "-c", "base.yaml", "--images", coco.parent, "--out", "o", "--views", "mirror"]
+    exports = ["--export", "coco", "--export", "coco"]
+    code, error, _ = run("review", *words, *exports, "--force", "evaluation.max_new_tokens=7")
+    assert code in (0, None), error
+    request, resolved, training = asked.pop()
+    assert (request.model, request.folds, request.exports, request.force) == (None, 3, ("coco",), True)
+    assert (resolved.evaluation.views, resolved.evaluation.max_new_tokens) == (("mirror",), 7)
+    assert training.custom.coord_soft_ce_w1.enabled
+    assert run("review", *words, "--strict")[0] == 2 and not asked

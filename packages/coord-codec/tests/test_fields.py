@@ -126,6 +126,46 @@ def test_objects_of_several_frames_are_no_record_of_one_image():
         assert len(Instance(**own, objects=labelled).objects) == 2
 
 
+@pytest.mark.parametrize(
+    ("own", "field", "is_refused"),
+    [
+        ({"image": "a.jpg"}, {"frame": 3}, True),
+        ({"image": "a3.jpg"}, {"frame": 3}, False),
+        ({"image": "a.jpg"}, {"image_id": 7}, False),  # the record states no id
+        ({"image": "a.jpg", "image_id": 8}, {"image_id": 7}, True),
+        ({"image": "a.jpg", "image_id": 7}, {"image_id": 7}, False),
+        ({"image": "a.jpg", "frame_id": 2}, {"frame_id": 7}, True),
+        ({"image": "a.jpg", "frame_id": 7}, {"frame_id": 7}, False),
+        ({"image": "sub/a.jpg"}, {"image": "b.jpg"}, True),
+        ({"image": "sub/a.jpg"}, {"image": "x\\a.jpg"}, False),
+        ({"image": "sub/a.jpg"}, {"image": "a"}, False),
+        ({"image": "a.jpg"}, {"frame": None}, False),
+        ({"image": "a.jpg"}, {"frame": ""}, False),
+    ],
+)
+def test_object_of_another_image_than_its_record_is_refused(own, field, is_refused):
+    if is_refused:
+        with pytest.raises(ValueError, match=f"{next(iter(field))}: expected an object of the record's own image"):
+            check_places([field], own)
+    else:
+        check_places([field], own)
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("coords_type", "unit"),
+        ("boxFormat", "unit"),
+        ("bbox mode", "unit"),
+        ("order", ""),
+        ("system", ""),
+        ("boxes", ""),
+    ],
+)
+def test_unit_is_named_by_boxes_and_their_convention_together(name, meaning):
+    assert meaning_of(name) == meaning
+
+
 def test_names_of_no_meaning_change_nothing():
     assert meaning_of("breed") == "" and meaning_of("track_id") == "harmless"
     found = read_annotations(coco({"bbox": [60, 30, 60, 20], "breed": "x", "track_id": 3, "rotation": 0}))

@@ -55,6 +55,12 @@ def test_option_that_nobody_knows_keeps_the_nearest_ones():
 
 def test_setting_of_a_training_is_no_hint_where_a_command_takes_no_settings():
     assert option_hint("--epochs", ["--out"]) == ""
+    assert option_hint("--epochs", ["--out"], takes_settings=True) == "training.num_train_epochs=N"
+    assert option_hint("--num-workers", ["--workers"]) == "--workers"
+    assert option_hint("--num-workers", [], takes_settings=True) == "training.dataloader_num_workers=N"
+    others = {ours for row in ARGUMENTS for ours in row.line if not ours.startswith("--") and "=" not in ours}
+    hints = {option_hint(f"--{word}", []) for row in ARGUMENTS for word in row.words.split()}
+    assert others and others <= hints  # a call is a hint everywhere
     assert CliRunner().invoke(app, ["inspect", "x", "--epochs", "3"]).exit_code == 2
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from coord_codec.thoughts import find_thoughts
+from coord_codec.thoughts import find_thoughts, without_thoughts
 
 # T is a thought, C what is answered; each piece of the text with whether it is part of a thought.
 TEXTS = {
@@ -26,3 +26,16 @@ def test_thoughts_are_told_from_what_is_answered(name):
         thoughts += [(place, place + len(text))] if kind == "T" else []
         place += len(text)
     assert find_thoughts("".join(text for _, text in TEXTS[name])) == (thoughts, None)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_answered_stays_at_its_place_and_thoughts_are_blank(name):
+    written = "".join(text for _, text in TEXTS[name])
+    read = without_thoughts(written)
+    assert len(read) == len(written) and read.split() == [text for kind, text in TEXTS[name] if kind == "C"]
+
+
+def test_a_thought_that_never_ends_lasts_to_the_end_of_the_text():
+    text = "cat<think>a</think>dog<think>a cow, or"
+    assert find_thoughts(text)[1] == text.rindex("<think>")
+    assert without_thoughts(text).split() == ["cat", "dog"] and len(without_thoughts(text)) == len(text)

@@ -373,7 +373,7 @@ def names_place(name: str, value: Any) -> bool:
         >>> names_place("image", "a.jpg"), names_place("view", 2), names_place("view", "front")
         (True, True, False)
     """
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool) or not str(value).strip():
         return False
     if _BY_NUMBER & {_key(name), *_words(name)}:
         return isinstance(value, (int, float)) or _NUMBERED.fullmatch(str(value)) is not None

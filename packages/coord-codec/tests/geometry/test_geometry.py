@@ -78,6 +78,17 @@ def test_crossing_is_found_as_by_exact_fractions(points):
         assert found is not None
     elif found is not None:  # neighbours that run back on each other, which the naive way does not look at
         assert found[1] == (found[0] + 1) % len(points)
+    assert (found is None) == (not naive_crosses(points) and not any(runs_back(points)))
+
+
+def runs_back(points):
+    """Whether each side runs back on the one before it, by exact fractions."""
+    for (ax, ay), (bx, by), (cx, cy) in zip(points[-1:] + points[:-1], points, points[1:] + points[:1], strict=True):
+        one, other = (
+            (Fraction(bx) - Fraction(ax), Fraction(by) - Fraction(ay)),
+            (Fraction(cx) - Fraction(bx), Fraction(cy) - Fraction(by)),
+        )
+        yield one[0] * other[1] == one[1] * other[0] and one[0] * other[0] + one[1] * other[1] < 0
 
 
 @pytest.mark.parametrize(
@@ -88,11 +99,17 @@ def test_crossing_is_found_as_by_exact_fractions(points):
         ((0.1, 0.1, 0.5, 0.5, 0.9), "x and y"),
         ((0.1, 0.1, 0.5, 0.5, 0.5, 0.1, 0.1, 0.6), "cross"),
         ((0.1, 0.1, 0.9, 0.1, 0.5, 0.1, 0.5, 0.9), "cross"),
+        ((0.1, 0.9, 0.1, 0.2, 0.1, 0.5, 0.6, 0.6), "cross"),  # back along a side that leads up
     ],
 )
 def test_polygon_refuses(coordinates, fault):
     with pytest.raises(ValueError, match=fault):
         PolygonGeometry().arrange(coordinates)
+
+
+def test_polygon_may_have_a_vertex_within_a_straight_side():
+    for points in ([(0.1, 0.9), (0.1, 0.5), (0.1, 0.2), (0.8, 0.5)], [(0.9, 0.1), (0.5, 0.1), (0.2, 0.1), (0.5, 0.8)]):
+        assert find_crossing(points) is None
 
 
 def test_polygon_repeated_vertices_are_written_once():

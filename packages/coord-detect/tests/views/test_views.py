@@ -25,7 +25,7 @@ from coord_detect.model.card import CARD_FILE, calibration_key, read_card
 from coord_detect.model.checkpoints import is_complete, mark_complete
 from coord_detect.settings.load import load_settings
 from coord_detect.settings.record import Settings
-from coord_detect.views.asking import looks_of
+from coord_detect.views.asking import answer_views, looks_of
 from coord_detect.views.mirror import Mirror
 from coord_detect.views.registry import VIEWS, check_views, register_view, views_of
 from coord_detect.views.view import Look, Question, in_image
@@ -117,6 +117,39 @@ def test_tiles_are_asked_about_only_where_there_are_several(word, size, most, ex
     assert len(looks_of([word], *size, Question("p", max_pixels=most))) == expected
 
 
+def test_answer_to_a_view_says_what_was_shown_and_asked():
+    """What coord_eval brings its boxes back into the image by, and which question it answers."""
+    question = Question("p", "find {classes}", ("cat",))
+
+    def ask(images, prompt, pixels):
+        return [{"text": f"{prompt} {image.size}", "finish_reason": "stop"} for image in images]
+
+    image = Image.new("RGB", (60, 40))
+    (found,) = answer_views(["tiles:40x40", "classes", "mirror"], [image], question, ask, 2)
+    plain = {"finish_reason": "stop"}
+    assert found == plain | {
+        "text": "None (60, 40)",
+        "views": [
+            plain | {"view": "tiles:40x40", "text": "None (40, 40)", "tile": [0, 0, 40, 40]},
+            plain | {"view": "tiles:40x40", "text": "None (40, 40)", "tile": [20, 0, 40, 40]},
+            plain | {"view": "classes", "text": "find cat (60, 40)", "prompt": "find cat"},
+            plain | {"view": "mirror", "text": "None (60, 40)"},
+        ],
+    }
+    assert answer_views([], [image], question, ask, 2) == [plain | {"text": "None (60, 40)"}]
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "expected"),
+    [((60, 40), None, (90, 60)), ((60, 40), 2400, (90, 60)), ((60, 40), 600, (45, 30)), ((1, 1), None, (2, 2))],
+)
+def test_scale_is_of_the_image_as_the_model_sees_it(size, most, expected):
+    ((_, look),) = looks_of(["scale:1.5"], *size, Question("p", max_pixels=most))
+    assert (look.size, look.pixels) == (expected, 2.25)
+    ((_, look),) = looks_of(["scale:0.1"], 3, 3, Question("p"))
+    assert look.size == (1, 1)
+
+
 def test_enlarged_image_may_have_so_many_more_pixels():
     for factor in (0.1, 2.0, 10.0):
         (scale,) = views_of([f"scale:{factor}"])
@@ -132,6 +165,7 @@ def test_enlarged_image_may_have_so_many_more_pixels():
         ("scale:1", "other than 1"),
         ("tiles:0x5", "width and height"),
         ("mirror,mirror", "each view once"),
+        ("scale:1.5,scale:1.50", "each view once"),
     ],
 )
 def test_word_that_is_no_view_is_refused_with_what_was_expected(word, told):

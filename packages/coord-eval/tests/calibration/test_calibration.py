@@ -310,6 +310,8 @@ def test_score_before_a_map_is_the_one_that_it_takes_there_for_each_label(range_
         assert place == pytest.approx((low + high) / 2, abs=0.01 * (high - low))
         assert made([place], [label or "dog"])[0] == pytest.approx(reached)
     assert made.before(0.95) is None and made.before(0.6, "cat") is None
+    reached = made([high + 0.5 * (high - low)])[0] if range_ != (0.0, 1.0) else made([high])[0]
+    assert made([made.before(reached)])[0] == pytest.approx(reached, abs=1e-9)  # also beyond the scores of the fit
     assert made([high, high, high], ["cat", "dog", "cat"]) == pytest.approx([0.4, 0.9, 0.4], abs=1e-3)
 
 

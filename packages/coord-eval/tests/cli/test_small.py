@@ -65,6 +65,8 @@ def test_a_folder_of_parts_is_merged_with_intervals_and_other_files_are_left_out
     expected = merge(parts, bootstrap=3, seed=5)
     written = json.loads(capsys.readouterr().out)
     assert (written["coco"], written["intervals"]) == (expected.coco, expected.intervals)
+    whole = score(TRUTH, FOUND, report=ReportSettings(bootstrap=3, seed=5))
+    assert written["intervals"] == whole.intervals != {}
     assert written["coco"] == score(TRUTH, FOUND).coco and not any("diagnosis" in note for note in written["notes"])
 
 

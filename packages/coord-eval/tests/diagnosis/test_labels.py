@@ -5,7 +5,7 @@ from coco_builder import coco
 
 from coord_eval import score
 from coord_eval.diagnosis.labels import label_lines
-from coord_eval.intake.answers import load_predictions
+from coord_eval.intake.predictions import load_predictions
 
 BLOCKS = [(1, 11), (13, 25), (27, 28), (31, 44), (46, 65), (67, 67), (70, 70), (72, 82), (84, 90)]
 COCO_IDS = [key for first, last in BLOCKS for key in range(first, last + 1)]

@@ -217,12 +217,11 @@ def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
 
 
 def _class_gains(first: Sequence[Evaluation], other: Sequence[Evaluation]) -> dict[str, float]:
-    """Return the mean over seeds of the AP gained by label, for labels that have an AP in all runs."""
-    gains = {}
-    for name in other[0].per_class:
-        before_S, after_S = (
-            np.array([run.per_class.get(name, {"AP": -1.0})["AP"] for run in runs]) for runs in (first, other)
+    """Return the mean over seeds of the AP gained by label, of each label with objects; the largest change first."""
+    gains = {
+        name: float(
+            np.mean([b.per_class[name]["AP"] - a.per_class[name]["AP"] for a, b in zip(first, other, strict=True)])
         )
-        if min(before_S.min(), after_S.min()) >= 0:
-            gains[name] = float(np.mean(after_S - before_S))
+        for name in other[0].per_class
+    }
     return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))
