@@ -251,6 +251,13 @@ def test_keep_lora_leaves_only_rows_to_merge_and_changes_of_layers_to_the_adapte
     for name, offsets in ((EMBED, drawn(2, 4)), (HEAD, 2 * drawn(2, 4))):
         assert torch.equal(rows[f"{name}.weight"], with_rows(TABLE, [5, 2], offsets, added=True))
     assert {*read_all(tmp_path / "lora")} == {f"base_model.model.{name}" for name in ON_Q}
+    for options in ({}, {"keep_lora": tmp_path / "other"}):  # the rows would be added twice
+        with pytest.raises(InputError, match=r"its rows are merged into .*out already"):
+            merge_quietly(tmp_path / "out", folder, tmp_path / "again", **options)
+    merge_quietly(tmp_path / "out", tmp_path / "lora", tmp_path / "whole")
+    merge_quietly(base, folder, tmp_path / "at-once")
+    whole, at_once = read_all(tmp_path / "whole"), read_all(tmp_path / "at-once")
+    assert whole.keys() == at_once.keys() and all(torch.equal(whole[name], at_once[name]) for name in whole)
 
 
 def test_lora_that_is_kept_states_itself_alone_and_comes_with_what_asks_it(tmp_path):

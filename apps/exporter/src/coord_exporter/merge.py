@@ -149,8 +149,11 @@ def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict[str, Any]:
     """Return the adapter's name and digests for the record; an `InputError` if it is merged already."""
     sources, name = adapter.sources(), adapter.file.path.name
     for entry in history_of(base.folder):
-        if entry.get("kind") == "merge" and entry.get("adapter", {}).get(name) == sources[name]:
-            raise InputError(f"{adapter.folder}: is merged into {base.folder} already (according to its export.json)")
+        if entry.get("adapter", {}).get(name) == sources[name]:
+            what = "is" if entry.get("kind") == "merge" else "its rows are"
+            raise InputError(
+                f"{adapter.folder}: {what} merged into {base.folder} already (according to its export.json)"
+            )
     return sources
 
 
