@@ -119,6 +119,19 @@ def test_printed_command_reads_boxes_of_stored_pixels_by_the_orientation_of_each
     assert np.abs(found.boxes - wanted).max() < 1e-6
 
 
+def test_turned_images_beside_one_that_cannot_be_read_are_told(clean, tmp_path):
+    source = replace(clean, coco=True).write(tmp_path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    first, *others = clean.images.items()
+    for name, image in others:
+        image.transpose(Image.Transpose.ROTATE_90).save(tmp_path / name, exif=exif)
+    (tmp_path / first[0]).write_bytes(b"no image")
+    found = {f.code: f for f in told(source)[1].findings}
+    assert found["exif"].severity == "note" and found["exif"].count == len(others)
+    assert found["unreadable_image"].count == 1
+
+
 @pytest.mark.parametrize("fault", [None, "exif", "mirrored", "swapped_axes", "cxcywh"])
 def test_boxes_are_compared_with_pixels_where_all_images_are_turned(clean, tmp_path, fault):
     planted = COCO.get(fault, lambda draft: draft)(replace(clean, coco=True))
