@@ -235,6 +235,78 @@ def test_boxes_and_phrases_that_only_copies_have_are_joined(tmp_path):
         prepare([tmp_path / "t.jsonl"], tmp_path / "x", ReadingRules(), join_boxes=True)
 
 
+def test_summary_and_lines_tell_what_was_read_and_chosen(coco, caplog):
+    (coco / "images" / "5.png").write_bytes((coco / "images" / "6.png").read_bytes())  # an equal file
+    rules = ReadingRules(read_as="pixels", allow_outside=True)
+    sources = [coco / "a.json", coco / "images"]
+    prepare(sources, coco / "out", rules, drop_duplicates="exact", count=20, seed=3)
+    summary = json.loads((coco / "out" / "instances.summary.json").read_text())
+    (source,) = summary["sources"]
+    assert source["path"] == str(coco / "a.json") and source["digest"]
+    assert (summary["images"], summary["records"], summary["problems"]) == ("../images", 20, 2)
+    assert (summary["read_as"], summary["drawn"]) == ("pixels", {"count": 20, "seed": 3})
+    (dropped,) = summary["dropped_duplicates"]
+    assert (dropped["image"], dropped["kept"]) == ("../images/6.png", "../images/5.png") and dropped["same_boxes"]
+    listed = [json.loads(line) for line in (coco / "out" / "problems.jsonl").read_text().splitlines()]
+    assert len(listed) == 3 and "../images/6.png" in listed[2].values()
+    told = caplog.text
+    for said in ("1 duplicate image left out (--drop-duplicates), for example ../images/6.png", "--allow-outside"):
+        assert said in told
+    assert told.count("left out: ") == 2 and "problems in all" not in told and "had other boxes" not in told
+    caplog.clear()
+    prepare(sources, coco / "plain", ReadingRules())
+    plain = json.loads((coco / "plain" / "instances.summary.json").read_text())
+    assert not {"read_as", "drawn", "dropped_duplicates", "near_duplicates", "part"} & plain.keys()
+    assert "--allow-outside" not in caplog.text and "duplicate image left out" not in caplog.text
+    prepare(sources, coco / "split", ReadingRules(), 0.5)
+    assert json.loads((coco / "split" / "val.summary.json").read_text())["near_duplicates"] == []
+
+
+def test_boxes_of_a_copy_that_are_lost_are_told_with_what_keeps_them(tmp_path, caplog):
+    caplog.set_level("INFO")
+    lines = []
+    for name, box in (("a", [0.1, 0.1, 0.5, 0.5]), ("b", [0.6, 0.6, 0.9, 0.9])):
+        picture(1).save(tmp_path / f"{name}.png")
+        lines.append(json.dumps({"image": f"{name}.png", "objects": [{"desc": "cat", "bbox": box}]}))
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    for join, said in ((False, "lost; --join-boxes keeps them"), (True, "which are joined")):
+        caplog.clear()
+        prepare([tmp_path / "t.jsonl"], tmp_path / f"{join}", ReadingRules(), drop_duplicates="exact", join_boxes=join)
+        assert f"1 of them had other boxes, which are {said.removeprefix('which are ')}" in caplog.text
+
+
+def test_more_than_five_problems_are_told_by_the_first_and_their_number(coco, caplog):
+    document = json.loads((coco / "a.json").read_text())
+    for row in document["annotations"][:6]:
+        row["bbox"] = [4, 4, 0, 32]
+    (coco / "a.json").write_text(json.dumps(document))
+    prepare([coco / "a.json", coco / "images"], coco / "out", ReadingRules())
+    assert caplog.text.count("left out: ") == 5
+    assert f"6 problems in all, see {coco / 'out' / 'problems.jsonl'}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"split": 0.5}, {"drop_duplicates": "exact"}, {"count": 3}, {"split": 0.5, "out": "a.jsonl"}]
+)
+def test_what_a_part_cannot_choose_and_a_file_cannot_hold_is_refused(coco, chosen):
+    out = coco / chosen.pop("out", "out")
+    told = "writes two files" if out.suffix else f"--{next(iter(chosen)).replace('_', '-')}: a part does not know"
+    with pytest.raises(InputError, match=told):
+        prepare([coco / "a.json", coco / "images"], out, ReadingRules(), as_part=not out.suffix, **chosen)
+    with pytest.raises(InputError, match="--as-part writes a folder"):
+        prepare([coco / "a.json", coco / "images"], coco / "b.jsonl", ReadingRules(), as_part=True)
+    assert not out.exists() and not (coco / "b.jsonl").exists()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_objects_that_are_all_crowds_are_told_as_such(place, count):
+    crowd = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "iscrowd": 1}
+    (place / "a.jsonl").write_text(json.dumps({"image": "images/a.png", "objects": [crowd] * count}))
+    told = "the only object is a crowd region" if count == 1 else "all 3 objects are crowds"
+    with pytest.raises(InputError, match=f"1 image of .*expected boxes, found none; {told}"):
+        prepare([place / "a.jsonl"], place / "out", ReadingRules())
+
+
 @pytest.mark.parametrize("category_id", [1, 0])
 def test_findings_of_the_numbers_are_told_at_any_size(tmp_path, monkeypatch, category_id):
     """Two categories of one name, confidences, and class numbers that are one too low."""
