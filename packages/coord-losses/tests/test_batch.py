@@ -186,11 +186,18 @@ def test_coordinates_that_belong_to_no_object_are_told():
     assert len(slots) == 0
 
 
-def test_slots_of_a_batch_without_objects_are_empty():
+def test_coordinates_outside_objects_are_not_told_beside_objects_that_are_found(recwarn):
+    labels = [WORD, *answer(BINS[0]), VOCAB.ids[3]]
+    assert len(ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [None], VOCAB)) == 1
+    assert not recwarn.list
+
+
+def test_slots_of_a_batch_without_objects_are_empty(recwarn):
     labels = [-100, WORD]
     slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [None], VOCAB)
     assert (slots.rows_M4.shape, slots.boxes_M4.shape, len(slots)) == ((0, 4), (0, 4), 0)
     assert slots.rows_M4.dtype == torch.int64
+    assert not recwarn.list
 
 
 def test_slots_refuse_layouts_that_do_not_fit_the_labels():

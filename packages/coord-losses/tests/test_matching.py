@@ -59,6 +59,8 @@ def test_label_decides_between_equal_boxes():
     same = random_boxes(1, 0).expand(2, 4)
     said, label = torch.tensor([0, 1]), torch.tensor([1, 0])
     assert hungarian_pairs(same, same, torch.zeros(2), said, label).tolist() == [1, 0]
+    for one_side in ((None, label), (said, None), (None, None)):
+        assert hungarian_pairs(same, same, torch.zeros(2), *one_side).tolist() == [0, 1]
 
 
 def test_equal_costs_are_decided_by_the_boxes_and_not_by_their_order():

@@ -162,6 +162,21 @@ class ExpOfBlocks(TorchDispatchMode):
 
 
 @pytest.mark.drawn(9)
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("trained", [False, True])
+def test_smoothed_labels_take_the_bias_of_the_head_into_the_mean(softcap, trained):
+    hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
+    hidden, bias = hidden.requires_grad_(), torch.linspace(0.5, 2, V, dtype=F64).requires_grad_(trained)
+    objective = CoordObjective(EVERYTHING.model_copy(update={"label_smoothing": 0.2}), VOCAB)
+    found = objective.fused(hidden, weight, targets, slots, bias_V=bias, softcap=softcap)
+    expected = readable(objective, hidden, weight, targets, slots, bias_V=bias, softcap=softcap)
+    used = [hidden, bias] if trained else [hidden]
+    for name, term in expected.terms.items():
+        torch.testing.assert_close(found.terms[name].sum, term.sum, rtol=1e-10, atol=1e-10)
+    for mine, theirs in zip(*(torch.autograd.grad(one.total(), used) for one in (found, expected)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+
+
 @by_config
 @pytest.mark.parametrize(("dtype", "softcap"), [(F64, 2.0), (torch.bfloat16, None), (torch.float16, 2.0)])
 def test_trained_head_needs_three_products_where_denominators_are_known(config, dtype, softcap, monkeypatch):

@@ -75,6 +75,14 @@ def test_diagnostics_are_those_of_the_steps_that_are_logged(tmp_path):
         assert {key: each[key] for key in diagnosed} == pytest.approx({key: other[key] for key in diagnosed}, rel=1e-5)
 
 
+def test_first_step_is_diagnosed_where_it_is_logged(tmp_path):
+    options = {"logging_steps": 3, "logging_first_step": True, "max_steps": 4}
+    trainer = train_once.made(str(tmp_path), "Qwen2", 3, 1, **options)
+    trainer.train()
+    logged = [any(key.startswith("diagnostics/") for key in row) for row in trainer.state.log_history[:-1]]
+    assert [row["step"] for row in trainer.state.log_history[:-1]] == [1, 3] and logged == [True, True]
+
+
 @pytest.mark.parametrize("data", [None, train_once.Stream()], ids=["list", "stream"])
 def test_trainer_gradients_do_not_depend_on_ranks(data, tmp_path, monkeypatch):
     expected, output = reference("Qwen2")
