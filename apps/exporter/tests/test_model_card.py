@@ -28,6 +28,7 @@ def test_merge_of_a_run_into_a_cached_base_writes_a_card_with_the_provenance(cac
     [
         ("evaluation: {images: train}", "On images that it was trained on, which says nothing of others."),
         ("evaluation: {images: heldout}", "On held-out images."),
+        ("evaluation: {images: mine}", "On images that the run names."),
         ("evaluation:", "On images that the run names."),
         ("evaluation: [train]", "On images that the run names."),
         ("[", "On images that the run names."),
@@ -35,14 +36,14 @@ def test_merge_of_a_run_into_a_cached_base_writes_a_card_with_the_provenance(cac
     ],
 )
 def test_card_says_on_which_images_it_was_scored_and_where_nothing_was_measured(run, cached, settings, told):
-    scores = {"coco": {"AP": 0.4375, "APl": -1.0}, "mean_iou": 0.25, "ceiling": {"AP": 0.9975}}
+    scores = {"coco": {"AP": 0.4375, "APs": 0.0, "APl": -1.0}, "mean_iou": 0.25, "ceiling": {"AP": 0.9975}}
     (run / "evaluation.json").write_text(json.dumps(scores | {"format": {"answers": 30, "parsed": 2}}))
     if settings is not None:
         (run / "config.yaml").write_text(settings)
     adapter = open_adapter(run / "checkpoints" / "checkpoint-10")
     card = write_card(open_checkpoint(cached), "some/base", adapter, {})
     assert told in card
-    rows = ["| AP | 0.438 |", "| APl | nothing to measure |", "| mean IoU | 0.250 |"]
+    rows = ["| AP | 0.438 |", "| APs | 0.000 |", "| APl | nothing to measure |", "| mean IoU | 0.250 |"]
     rows += ["| quantisation ceiling, AP | 0.998 |", "| answers that parse | 2 of 30 |"]
     assert "\n".join(rows) in card
 
