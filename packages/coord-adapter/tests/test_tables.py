@@ -120,6 +120,14 @@ def test_state_dict_of_bare_model_restores_offsets_of_other_sizes():
     with trained.disable_adapter(), again.disable_adapter():
         assert torch.equal(logits(again), logits(trained))
     assert torch.equal(logits(again), logits(trained))
+    for frozen in (True, False):
+        again = prepared(ids=[1, 2])
+        again.coord_offset_adapter.requires_grad_(not frozen)
+        again.load_state_dict(prepared(tie_head=False).state_dict())
+        tables = dict(again.coord_offset_adapter.named_parameters())
+        assert {name: table.requires_grad for name, table in tables.items()} == dict.fromkeys(
+            ("embed_offset", "head_offset"), not frozen
+        )
     later = prepared().state_dict()
     later[f"{MODULE_NAME}.format_version"] += 1
     with pytest.raises(RuntimeError, match=r"format|version"):

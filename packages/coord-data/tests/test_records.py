@@ -106,3 +106,10 @@ def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
         assert [(i.image, n) for i, n in longer_than(2500, lengths, records, write)] == [
             (i.image, n) for i, n in longer_than(2500, lengths, instances, write)
         ]
+
+
+def test_records_of_one_image_are_told_however_its_path_is_written():
+    names = ["a.jpg", "./a.jpg", "x/../b.jpg", "b.jpg", "c.jpg", "d.jpg"]
+    instances = [Instance(image=name, objects=[BOX]) for name in names]
+    instances += [Instance(image="d.jpg", objects=[BOX], query="left")]  # a question of its own
+    assert sorted(Records.of(instances).repeated) == ["a.jpg", "b.jpg"]

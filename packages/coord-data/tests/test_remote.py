@@ -136,6 +136,15 @@ def test_images_of_a_tar_and_of_a_parquet_file_are_those_of_their_folder(content
         assert {path.name: path.read_bytes() for path in unpacked.glob("*.png")} == images
 
 
+def test_images_of_a_tar_are_told_by_endings_in_any_case(contents, tmp_path):
+    content = contents["images/0.png"]
+    tar(tmp_path / "a.tar", {"A.PNG": content, "b.Png": content, "c.txt": b"PNG"})
+    assert {path.name for path in image_folder(tmp_path / "a.tar").iterdir() if path.name[0] != "."} == {
+        "A.PNG",
+        "b.Png",
+    }
+
+
 def test_name_that_leads_out_of_the_folder_is_refused(contents, tmp_path):
     tar(tmp_path / "a.tar", {"../../b.png": contents["images/0.png"]})
     with pytest.raises(InputError, match=r"b\.png"):

@@ -292,3 +292,17 @@ def test_sample_is_read_or_refused_by_its_name(name):
         return
     with pytest.raises(InputError, match=f"{NAMED[name]}.*which is not read; "):
         open_source(FAR / name)
+
+
+def test_rows_of_one_image_are_joined_and_those_that_are_equal_count_once():
+    from coord_data.formats.tool_records import _joined
+    from coord_data.sources.raw import RawImage, RawObject
+
+    box, other = (1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 3.0, 5.0)
+    rows = [("a", "cat", box), ("a", "dog", box), ("b", "cat", box), ("a", "cat", box), ("a", "cat", other)]
+    images = [RawImage(name, str(n), [RawObject(label, own, str(n))]) for n, (name, label, own) in enumerate(rows)]
+    images += [RawImage("a", "5", fault="broken"), RawImage("a", "6", notes=("a note",))]
+    found = _joined(images)
+    assert [image.name for image in found] == ["a", "b", "a"] and found[2].fault == "broken"
+    assert [(item.desc, item.corners_xyxy) for item in found[0].objects] == [("cat", box), ("dog", box), ("cat", other)]
+    assert found[0].notes == ("a note",)

@@ -1,6 +1,7 @@
 """Who wrote a file, and where its pixels begin and end: every row of the table, and the reading that chooses."""
 
 import json
+from itertools import product
 
 import pytest
 from PIL import Image
@@ -220,3 +221,14 @@ def test_category_empty_states_an_image_without_objects(tmp_path, name, box):
     found = read_source(path).annotations
     assert [(i.image, len(i.objects)) for i in found.instances] == [("a.jpg", 1), ("b.jpg", 0)]
     assert [problem.field for problem in found.problems] == ["bbox"]
+
+
+@pytest.mark.parametrize("shown", product([False, True], repeat=4))
+def test_what_corners_of_an_unknown_writer_show(shown):
+    """Two borders a pixel apart say nothing of the second one."""
+    at_0, _, _, past_end = shown
+    if not at_0:
+        expected = "from-1-past-last" if past_end else "from-1"
+    else:
+        expected = "from-0-to-last" if shown[1:] == (False, True, False) else "from-0"
+    assert counted_by(None, Sides(3, 0, *shown)).origin.word == expected

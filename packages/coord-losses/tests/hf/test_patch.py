@@ -332,3 +332,29 @@ def test_encoder_decoders_and_models_without_a_head_are_refused():
         patch(tiny_models.model("Qwen2").model, tiny_models.objective())
     with pytest.raises(ValueError, match="no output embeddings"):
         patch(nn.Linear(2, 2), tiny_models.objective())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("fused", [True, False])
+def test_plain_cross_entropy_is_that_of_torch_with_its_smoothing(smoothing, fused):
+    model, batch = tiny_models.model("Qwen2"), tiny_models.collator()(tiny_models.samples())
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+    targets = batch["labels"][:, 1:]
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=smoothing)
+    config = ObjectiveConfig.group_a(label_smoothing=smoothing)
+    found = patch(model, tiny_models.objective(config), fused=fused)(**batch).loss
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_passes_of_an_evaluation_are_no_part_of_the_training_log():
+    model, batch = (
+        patch(tiny_models.model("Qwen2"), tiny_models.objective()),
+        tiny_models.collator()(tiny_models.samples()),
+    )
+    model.train()(**batch)
+    expected = patch_state(model).flush()
+    model(**batch)
+    model.eval()(**tiny_models.collator()(tiny_models.samples()[:3]))
+    assert patch_state(model).flush() == pytest.approx(expected) and expected
+    model(**batch)
+    assert patch_state(model).flush() == {}
