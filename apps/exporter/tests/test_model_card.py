@@ -119,6 +119,8 @@ def test_base_of_the_card_is_a_name_of_the_hub(files, monkeypatch, name, stated,
     monkeypatch.chdir(files)
     if stated is not None:
         (files / "base" / "README.md").write_text(f"---\nbase_model: {stated}\n---\n")
-    card = write_card(open_checkpoint(files / "base"), name, open_adapter(files / "adapter"), {"a": 1, "b": None})
+    card = write_card(
+        open_checkpoint(files / "base"), name, open_adapter(files / "adapter"), {"a": 1, "b": None, "seed": 0}
+    )
     assert f"| base | {expected or 'base'} |" in card and ("base_model: " in card) is (expected is not None)
-    assert "| a | 1 |" in card and "| b |" not in card
+    assert "| a | 1 |\n| seed | 0 |" in card and "| b |" not in card

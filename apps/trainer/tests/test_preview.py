@@ -63,7 +63,7 @@ def test_groups_of_the_optimizer_are_listed_without_empty_ones():
 
 def test_source_with_the_most_objects_in_an_image_is_the_one_that_is_simulated(tmp_path, capsys):
     box = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
-    counts = {"few": (1, 1, 1, 1), "many": (0, 4, 1), "none": (0,)}
+    counts = {"few": (2, 2, 2, 2), "many": (0, 4, 1), "none": (0,)}
     for name, numbers in counts.items():
         for number in range(len(numbers)):
             Image.new("RGB", (8, 8)).save(tmp_path / f"{name}{number}.png")

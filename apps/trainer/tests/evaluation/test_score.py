@@ -6,7 +6,9 @@ import pytest
 
 from coord_codec import Instance, encode_target
 from coord_detect.answers.summary import summary
+from coord_detect.model.checkpoints import AP
 from coord_eval import AnswerSettings, score
+from coord_trainer.evaluation.run_sections import _logged
 from coord_trainer.evaluation.score import headline, run_sections
 
 MANIFEST = {
@@ -58,6 +60,11 @@ def test_training_section_draws_the_terms_that_were_logged(tmp_path):
     assert "evaluation images" not in section.html and "Seconds per step" not in section.html
     (tmp_path / "metrics.jsonl").write_text(json.dumps(lines[0]) + "\n")
     assert "nothing to draw" in run_sections(tmp_path)[0].html
+
+
+def test_a_score_of_0_is_drawn_and_a_term_of_0_is_not():
+    lines = [{"step": 1, AP: 0.0, "train_text_loss": 0.0}, {"step": 2, AP: 0.5, "train_text_loss": 0.25}, {"step": 3}]
+    assert _logged([AP, "train_text_loss"], lines) == [[(1, 0.0), (2, 0.5)], [(2, 0.25)]]
 
 
 def test_training_section_shows_the_evaluation_loss(tmp_path):

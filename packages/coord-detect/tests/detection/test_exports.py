@@ -207,6 +207,11 @@ def test_what_a_user_corrected_is_moved_aside_and_the_rest_is_replaced(tmp_path,
     (tmp_path / "coco.json").write_text("mine")
     write_export("coco", RECORDS, tmp_path)
     assert (tmp_path / "coco.changed-1.json").read_text() == "mine"
+    for number in (2, 3):
+        (tmp_path / "coco.json").write_text(f"mine, {number}")
+        write_export("coco", RECORDS, tmp_path)
+    kept = {path.name: path.read_text() for path in tmp_path.glob("coco.changed-*")}
+    assert kept == {"coco.changed-1.json": "mine", "coco.changed-2.json": "mine, 2", "coco.changed-3.json": "mine, 3"}
 
 
 def test_label_over_two_lines_is_one_in_every_form(tmp_path):

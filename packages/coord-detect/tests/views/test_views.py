@@ -369,5 +369,11 @@ def test_calibration_is_refused_for_other_weights_and_kept_by_a_merge(tmp_path):
     with pytest.raises(InputError, match="calibrations: expected one of these weights"):
         detector.calibrated_as(other)
     record = {"history": [{"kind": "merge", "adapter": {"weights": weights_digest(one)}}]}
-    (other / "export.json").write_text(json.dumps(record))
-    assert detector.calibrated_as(other).calibration is not None
+    expanded, merged = {"kind": "expand"}, record["history"][0]
+    for history in ([merged], [expanded, merged]):
+        (other / "export.json").write_text(json.dumps({"history": history}))
+        assert detector.calibrated_as(other).calibration is not None
+    for history in ([merged, expanded], [merged, {"kind": "merge", "adapter": {"weights": "another"}}], []):
+        (other / "export.json").write_text(json.dumps({"history": history}))
+        with pytest.raises(InputError, match="calibrations: expected one of these weights"):
+            detector.calibrated_as(other)

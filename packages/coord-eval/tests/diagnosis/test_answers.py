@@ -477,3 +477,27 @@ def test_few_boxes_of_low_score_hide_no_reading_and_one_class_of_many_is_no_wron
     assert not any("labels are wrong" in line for line in lines)
     runs = {name: score(mini / "gt2.json", mini / "r2.json") for name in "ab"}
     assert not any("learnt" in note for note in compare(runs).notes)
+
+
+def test_boxes_are_paired_by_rank_where_there_are_as_many_as_objects_and_crowds_are_none():
+    from coord_eval.intake.interpretations import _ranked_sides
+
+    boxes = [[10, 20, 30, 40], [50, 60, 20, 10], [0, 0, 90, 90]]
+    rows = [(1, 0, 0), (1, 1, 0), (1, 2, 1), (2, 0, 0)]
+    truth = {
+        "images": [{"id": i, "file_name": f"{i}.png", "width": 100, "height": 100} for i in (1, 2)],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": n, "image_id": i, "category_id": 1, "bbox": boxes[k], "iscrowd": crowd, "area": 9.0}
+            for n, (i, k, crowd) in enumerate(rows, start=1)
+        ],
+    }
+    found = score(truth, []).truth
+    order = np.argsort(found.image_N, kind="stable")
+    assert found.crowd_N.sum() == 1
+    sides_N2 = np.arange(8.0).reshape(4, 2)
+    image_B, sides_B2 = np.array([0, 0, 1, 1]), np.array([[5.0, 1.0], [2.0, 9.0], [3.0, 3.0], [4.0, 4.0]])
+    paired_B, paired_N = _ranked_sides(found, image_B, sides_B2, sides_N2)
+    own = sides_N2[[n for n in order if found.image_N[n] == 0 and not found.crowd_N[n]]]
+    assert paired_B.tolist() == [2.0, 5.0, 1.0, 9.0]
+    assert paired_N.tolist() == [*sorted(own[:, 0]), *sorted(own[:, 1])]

@@ -308,6 +308,13 @@ def test_every_answer_format_is_rewarded(text, options):
     assert box_reward([text], [text], **options) == [1.0], "the target text as its truth"
 
 
+def test_one_target_text_of_images_of_two_sizes_is_read_in_each():
+    text = '[{"bbox_2d": [20, 20, 100, 60], "label": "cat"}]'
+    twice = '[{"bbox_2d": [40, 40, 200, 120], "label": "cat"}]'
+    sizes = [(200, 100), (400, 200), (200, 100)]
+    assert box_reward([text, text, twice], [text] * 3, scale="pixels", image_sizes=sizes) == [1.0, 1.0, 0.0]
+
+
 def test_truth_as_record_instance_objects_or_row_of_a_table():
     instance = Instance(image="a.png", objects=[CAT])
     truths = [instance, {"objects": [CAT]}, [CAT], [Object(**CAT)], [{**CAT, "area": None}]]
