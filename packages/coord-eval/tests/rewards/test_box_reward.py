@@ -309,10 +309,10 @@ def test_every_answer_format_is_rewarded(text, options):
 
 
 def test_one_target_text_of_images_of_two_sizes_is_read_in_each():
-    text = '[{"bbox_2d": [20, 20, 100, 60], "label": "cat"}]'
-    twice = '[{"bbox_2d": [40, 40, 200, 120], "label": "cat"}]'
-    sizes = [(200, 100), (400, 200), (200, 100)]
-    assert box_reward([text, text, twice], [text] * 3, scale="pixels", image_sizes=sizes) == [1.0, 1.0, 0.0]
+    text = '[{"bbox_2d": [20, 20, 150, 90], "label": "cat"}]'  # beyond the smaller image
+    with pytest.raises(InputError, match=r"truths\[1\]"):
+        box_reward([text] * 2, [text] * 2, scale="pixels", image_sizes=[(200, 100), (100, 100)])
+    assert box_reward([text] * 2, [text] * 2, scale="pixels", image_sizes=[(200, 100), (160, 90)]) == [1.0] * 2
 
 
 def test_truth_as_record_instance_objects_or_row_of_a_table():
