@@ -164,6 +164,8 @@ def test_load_adapter_leaves_the_base_as_it_was_when_it_refuses(folder, installe
     before = set(base.state_dict())
     with pytest.raises(InputError, match=rf"{WEIGHTS_FILE}: vocabulary fingerprint mismatch: .*f00d.*beef"):
         load_adapter(base, folder, fingerprint=None if installed else "beef")
+    with pytest.raises(InputError, match=r"vocabulary fingerprint mismatch: .*f00d.*beef"):
+        load_adapter(ready(), folder, fingerprint="beef")  # tables that state none
     assert set(base.state_dict()) == before
 
 

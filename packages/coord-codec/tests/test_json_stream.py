@@ -106,3 +106,12 @@ def test_rows_of_numbers_are_those_of_json_and_others_are_none(text, count):
         own = {key for key, width in rows.widths.items() if width is None}
         assert {key: rows.column(key) for key in own} == {key: [row[key] for row in expected] for key in own}
         assert [[*map(type, row.values())] for row in rows] == [[*map(type, row.values())] for row in expected]
+
+
+def test_line_of_a_fault_is_that_of_the_file_beyond_many_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_stream, "_BLOCK", 64)
+    rows = [f'{{"id": {n}, "name": "cat {n}"}}' for n in range(200)]
+    rows[150] = '{"id": 150, "name": }'
+    (tmp_path / "a.json").write_text('{"annotations": [\n' + ",\n".join(rows) + "\n]}")
+    with pytest.raises(InputError, match=r"a\.json, line 152: "):
+        list(stream_lists(tmp_path / "a.json"))

@@ -186,6 +186,16 @@ def test_coordinates_that_belong_to_no_object_are_told():
     assert len(slots) == 0
 
 
+def test_unusable_objects_of_all_samples_are_counted():
+    cut = [WORD, *answer(BINS[0])[:4]]  # unfinished
+    whole = [WORD, *answer(BINS[0])]
+    for order in ([cut, whole], [whole, cut], [cut, cut]):
+        width = max(map(len, order))
+        labels = [row + [-100] * (width - len(row)) for row in order]
+        slots = ObjectSlots.from_layouts(layouts_of(*labels), padded(*labels), [None] * 2, VOCAB)
+        assert slots.skipped == order.count(cut)
+
+
 def test_coordinates_outside_objects_are_not_told_beside_objects_that_are_found(recwarn):
     labels = [WORD, *answer(BINS[0]), VOCAB.ids[3]]
     assert len(ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [None], VOCAB)) == 1

@@ -58,6 +58,10 @@ def test_read_annotations_gives_instances_and_the_rows_of_the_file(coco):
     assert found.instances[0].objects[0].area == 1234.5 and found.instances[1].objects[0].area is None
     assert found.categories == (Category(1, "cat"), Category(3, "dog"))
     assert list(found.table.image_ids) == [4, 9]
+    none = changed(coco, ("annotations", 0, "area"), 0)  # as some tools write where they know none
+    for document in (none, changed(none, ("annotations", 0, "attributes"), {"occluded": False})):
+        read = read_annotations(document)
+        assert not read.problems and len(read.table) == len(found.table)
     assert rows_of(found.table) == [
         (1, 1, (20, 10, 100, 50), 1234.5, False, True),
         (0, 0, (0, 0, 64, 48), 64 * 48, False, True),
@@ -228,6 +232,12 @@ def test_refused_object_is_in_no_other_count(coco, refused):
         ({"attributes": {"rotation": math.nan}}, None),
         ({"attributes": ["rotation"]}, None),
         ({"attributes": {"rotation": 90}, "segmentation": [[50, 30, 150, 30, 150, 70]]}, None),
+        ({"attributes": {"rotation": 90}, "segmentation": [[50, 30, 150, 30, 150, 70, 50, 70]]}, (0.4, 0, 0.6, 1)),
+        (
+            {"attributes": {"rotation": 90}, "segmentation": [[50, 30, 150, 30, 150, 70, 50, 70, 50, 30]]},
+            (0.4, 0, 0.6, 1),
+        ),
+        ({"attributes": {"rotation": 90}, "segmentation": [[50, 30, 150, 30, 150, 70, 50, 70]] * 2}, None),
     ],
 )
 def test_rotated_box_has_the_upright_box_around_it(coco, fields, expected):

@@ -210,3 +210,15 @@ def test_evaluation_computes_a_metric_when_it_is_used(coco_set, noisy_results):
     assert noted.notes[-1] == "a note" and evaluation.notes == noted.notes[:-1]
     assert not waiting & noted.__dict__.keys()
     assert noted.ceiling["AP"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("goal", "names"),
+    [
+        ("high", "AP AP50 APs AR100 precision recall f1 mean_iou f1_75 count_exact_share recall_small"),
+        ("zero", "count_error bias_x1_pixels bias_y2_bins"),
+        ("low", "count_absolute_error duplicates ece cost_missed cost_label confused_cat_as_dog"),
+    ],
+)
+def test_goal_of_a_figure_says_which_change_is_better(goal, names):
+    assert {name: figure_of(name).goal for name in names.split()} == dict.fromkeys(names.split(), goal)

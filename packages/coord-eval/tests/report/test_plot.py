@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coord_eval.html import PALETTE, chart
-from coord_eval.report.plot import box_rows
+from coord_eval.report.plot import box_rows, forest_plot
 
 EVIL = "<script>alert(1)</script> $\\frac{1$ \u202e\0"
 
@@ -92,3 +92,18 @@ def test_more_series_than_colours_differ_in_their_lines():
     found = re.findall(r'<path d="M[^"]+"[^>]*style="fill: none;([^"]*)"', svg)
     drawn = {re.sub(r"stroke-(dashoffset|linecap|width)[^;]*;?", "", style) for style in found if "--s" in style}
     assert len(drawn) == 30
+
+
+@pytest.mark.parametrize(
+    ("row", "colour"),
+    [
+        ((0.02, 0.01, 0.03), PALETTE[0]),
+        ((-0.02, -0.03, -0.01), PALETTE[1]),
+        ((0.02, 0.0, 0.03), None),  # an interval that ends at 0 tells nothing apart
+        ((-0.02, -0.03, 0.0), None),
+        ((0.0, 0.0, 0.0), None),
+    ],
+)
+def test_differences_are_coloured_where_0_lies_outside(row, colour):
+    drawn = forest_plot({"AP": row}, "differences")
+    assert {own for own in (PALETTE[0], PALETTE[1]) if own in drawn} == {colour} - {None}
