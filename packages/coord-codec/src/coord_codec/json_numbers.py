@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, overload
 
 from coord_codec.files import decode_whole
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _DIGITS = b"0123456789.-+~"
 """Bytes of numbers, where `~` stands for the `e-` of an exponent."""
@@ -84,6 +85,8 @@ class NumberRows(Sequence[dict[str, Any]]):
 
     @cached_property
     def _array(self) -> np.ndarray:
+        import numpy as np  # which commands that read no numbers leave out
+
         return np.array(self.numbers, np.float64).reshape(-1, self._size)
 
     @cached_property

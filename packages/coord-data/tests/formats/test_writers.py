@@ -223,7 +223,7 @@ def test_category_empty_states_an_image_without_objects(tmp_path, name, box):
     assert [problem.field for problem in found.problems] == ["bbox"]
 
 
-@pytest.mark.parametrize("shown", product([False, True], repeat=4))
+@pytest.mark.parametrize("shown", list(product([False, True], repeat=4)))
 def test_what_corners_of_an_unknown_writer_show(shown):
     """Two borders a pixel apart say nothing of the second one."""
     at_0, _, _, past_end = shown

@@ -13,6 +13,7 @@ import numpy as np
 from coord_codec import CoordGrid, Form, MarkerFamily, Order, Style, encode_target, order_objects
 from coord_codec.box_table import to_pixels
 from coord_codec.problems import check_description
+from coord_codec.thoughts import find_thoughts
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import from_corners
@@ -168,7 +169,7 @@ def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid:
 
 def _label_read(name: str, markers: str | MarkerFamily, grid: CoordGrid) -> str | None:
     """Return a label as it is read from a text, None if it is not read."""
-    if isinstance(markers, str):
+    if isinstance(markers, str) and find_thoughts(name) == ([], None):
         return name.strip()  # between the markers of any family of ours
     from coord_codec import Instance, Object  # needs pydantic
     from coord_eval.parse.parser import parse_answer
