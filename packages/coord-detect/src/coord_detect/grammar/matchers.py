@@ -41,7 +41,10 @@ def _tokens(tokenizer: Any, size: int, end_id: int) -> Any:
 def _compiled(tokens: Any, lark: str) -> Any:
     import llguidance
 
-    return llguidance.LLMatcher(tokens, llguidance.grammar_from("lark", lark))
+    matcher = llguidance.LLMatcher(tokens, llguidance.grammar_from("lark", lark))
+    if matcher.is_error():  # it would allow the end alone
+        raise ValueError(f"llguidance refuses the grammar: {matcher.get_error()}")
+    return matcher
 
 
 class Matchers:

@@ -158,8 +158,9 @@ def _repeated(form: AnswerForm, name: str) -> str:
     least = form.min_objects
     if not form.as_json:
         return f"{name}{{{least},{_most(form)}}}"
-    further = f"({_quoted(', ')} {name}){{{max(least - 1, 0)},{_most(form, 1)}}}"
-    return f'"[" ({name} {further}){"" if least else "?"} "]"'
+    # llguidance takes no {0,0}
+    further = f" ({_quoted(', ')} {name}){{{max(least - 1, 0)},{_most(form, 1)}}}" if form.max_objects != 1 else ""
+    return f'"[" ({name}{further}){"" if least else "?"} "]"'
 
 
 def _most(form: AnswerForm, first: int = 0) -> str:

@@ -109,7 +109,7 @@ class Answering(Section):
     )
     device: str | None = Field(
         None,
-        pattern=r"cpu|cuda(:\d+)?",
+        pattern=r"^(cpu|cuda(:\d+)?)$",
         description="device that images are answered on: cpu, cuda, cuda:1; when not given, the GPU of the process, if "
         "there is one",
     )

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from tiny_model import tiny_tokenizer
 
 from coord_codec import GEOMETRIES, Instance, Object, encode_target
 from coord_codec.geometry.polygon import PolygonGeometry
@@ -20,13 +21,7 @@ WAYS = [("obj", "markers"), ("qwen", "markers"), ("obj", "json")]
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """The tiny model's, with both families of markers."""
-    from coord_codec.vocab import MARKERS, coord_tokens
-    from coord_trainer.model.tiny import train_tokenizer
-
-    made = train_tokenizer(['blue circle the "big" square [{"desc": "x", "bbox": []}], '])
-    made.add_tokens([t for family in MARKERS.values() for t in family.tokens] + coord_tokens(), special_tokens=False)
-    return made
+    return tiny_tokenizer()
 
 
 def lark_matcher(tokenizer, form):

@@ -4,10 +4,18 @@ import json
 
 import pytest
 
+from PIL import Image
+from tiny_model import tiny_processor
+
 from coord_codec import InputError
-from coord_detect.model.prompt import check_prompt, prompt_text, read_chat_template
-from coord_trainer.config.sections import TinyModelConfig
-from coord_trainer.model.tiny import build_processor, train_tokenizer
+from coord_detect.model.prompt import (
+    check_prompt,
+    end_answers_as_asked,
+    prompt_settings,
+    prompt_text,
+    prompt_tokens,
+    read_chat_template,
+)
 
 PROMPT = "find all"
 END = "<|im_start|>assistant\n"
@@ -18,7 +26,7 @@ NUMBERED = "{% if add_vision_id is defined and add_vision_id %}Picture 1: {% end
 
 @pytest.fixture(scope="module")
 def plain():
-    return build_processor(train_tokenizer([PROMPT, "be brief"]), TinyModelConfig())
+    return tiny_processor()
 
 
 @pytest.fixture
@@ -33,14 +41,14 @@ def processor(plain, monkeypatch):
     return of
 
 
-def trained_with(processor, text):
+def trained_with(processor, text, end=None):
     """An encoder of conversations that shows this prompt in training, with four tokens for the image."""
 
     def encode(_):
         ids = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
         image = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
         ids = [token for one in ids for token in [one] * (4 if one == image else 1)]
-        answer = [5, processor.tokenizer.eos_token_id]
+        answer = [5, end or processor.tokenizer.eos_token_id]
         return {"input_ids": [*ids, *answer], "labels": [*[-100] * len(ids), *answer]}
 
     return encode
@@ -78,7 +86,7 @@ def test_model_that_does_not_think_by_default_needs_nothing(processor):
     ("change", "shown"),
     [
         (lambda t: "{% set add_vision_id = true %}" + t.replace("<|vision_start|>", NUMBERED), "Picture 1"),
-        (lambda t: "<|im_start|>system\nYou help.<|im_end|>\n" + t, "You help."),
+        (lambda t: "<|im_start|>system\nYou help.<|im_end|>\n" + t, "system"),
         (lambda t: t.replace(END, END + "<think>\n"), "<think>"),
     ],
     ids=["add_vision_id", "system turn", "thought that cannot be turned off"],
@@ -109,6 +117,59 @@ def test_chat_template_is_read_from_every_file_that_may_hold_it(tmp_path, name):
     assert read_chat_template(tmp_path) == ""
     (tmp_path / name).write_text("as it is" if name.endswith("jinja") else json.dumps({"chat_template": "as it is"}))
     assert read_chat_template(tmp_path) == "as it is"
+
+
+def test_chat_template_of_a_file_of_its_own_counts_first(tmp_path):
+    for name in ("tokenizer_config.json", "chat_template.json", "chat_template.jinja"):
+        (tmp_path / name).write_text(name if name.endswith("jinja") else json.dumps({"chat_template": name}))
+        assert read_chat_template(tmp_path) == name
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "chat_template.json").write_text("{}")
+    assert read_chat_template(tmp_path) == "tokenizer_config.json"
+
+
+def test_thoughts_are_turned_off_where_a_template_knows_the_setting():
+    assert prompt_settings(THINKS) == {"enable_thinking": False}
+    assert prompt_settings("{{ messages }}") == prompt_settings(None) == {}
+
+
+def test_prompts_of_a_batch_are_padded_on_the_left_and_begin_once():
+    own = tiny_processor()
+    images = [Image.new("RGB", size) for size in ((64, 64), (32, 32))]
+    inputs = prompt_tokens(own, None, images, PROMPT)
+    assert inputs["attention_mask"][0].all() and not inputs["attention_mask"][1][0]
+    alone = prompt_tokens(own, None, images[1:], PROMPT)["input_ids"][0].tolist()
+    assert inputs["input_ids"][1].tolist()[-len(alone) :] == alone
+    patches = [int(prompt_tokens(own, None, images[:1], PROMPT, f)["image_grid_thw"].prod()) for f in (1.0, 0.25)]
+    assert patches == [16, 4]
+    own.tokenizer.bos_token = "<|im_start|>"
+    assert prompt_tokens(own, None, images[1:], PROMPT)["input_ids"][0].tolist() == alone
+
+
+@pytest.mark.parametrize(
+    ("change", "stated", "end"),
+    [
+        (("", ""), "", "<|im_end|>"),
+        (("<|im_end|>\n{% endfor %}", "<|endoftext|>\n{% endfor %}"), "", "<|endoftext|>"),
+        (("<|im_end|>\n{% endfor %}", "\n{% endfor %}"), "<|endoftext|>", "<|endoftext|>"),
+        (("<|im_end|>\n{% endfor %}", "\n{% endfor %}"), "", "<|im_end|>"),
+        (("<|im_end|>\n{% endfor %}", "words{% endfor %}"), "<|endoftext|>", "<|im_end|>"),
+    ],
+)
+def test_answers_end_with_the_token_that_the_chat_template_writes(change, stated, end):
+    own = tiny_processor()
+    own.chat_template = own.chat_template.replace(*change) if change[0] else own.chat_template
+    end_answers_as_asked(own, stated)
+    assert own.tokenizer.eos_token == end
+
+
+def test_training_that_would_end_answers_otherwise_and_a_model_without_a_template_are_refused(processor):
+    own = processor()
+    other = own.tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    with pytest.raises(InputError, match=r"end an answer with .*endoftext.*, but answers are generated until '<.im_end.>'"):
+        check_prompt(trained_with(own, trained_prompt(), other), own, None, PROMPT)
+    with pytest.raises(InputError, match="the checkpoint has no chat template"):
+        prompt_text(processor(lambda t: None), None, PROMPT)
 
 
 def test_prompt_has_one_placeholder_an_image(processor):
