@@ -150,7 +150,11 @@ def test_environment_of_a_user_stays_and_the_network_is_asked_for(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("RANK", "1")
     environment.set_environment(download=True)
-    assert (os.environ["HF_HUB_OFFLINE"], os.environ["HF_DATASETS_OFFLINE"], os.environ["TQDM_DISABLE"]) == ("0", "1", "1")
+    assert (os.environ["HF_HUB_OFFLINE"], os.environ["HF_DATASETS_OFFLINE"], os.environ["TQDM_DISABLE"]) == (
+        "0",
+        "1",
+        "1",
+    )
     monkeypatch.delenv("GOMP_SPINCOUNT")
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     environment.set_environment()
@@ -158,7 +162,10 @@ def test_environment_of_a_user_stays_and_the_network_is_asked_for(monkeypatch):
 
 
 def test_missing_package_is_told_with_its_extra_and_a_fault_of_our_own_stays():
-    with pytest.raises(InputError, match=r"^the demo needs gone, which .*: pip install 'coord-detect\[demo\]'$"), needs_extra("demo", "the demo"):
+    with (
+        pytest.raises(InputError, match=r"^the demo needs gone, which .*: pip install 'coord-detect\[demo\]'$"),
+        needs_extra("demo", "the demo"),
+    ):
         raise ModuleNotFoundError(name="gone.inside")
     for name in ("coord_detect.gone", None):
         with pytest.raises(ModuleNotFoundError), needs_extra("demo", "the demo"):

@@ -146,6 +146,11 @@ def test_check_out_refuses_an_existing_out_without_force(bases, adapters, tmp_pa
         merge_quietly(bases(True), adapters / "of-tied", out, force=True)
     assert (out / "mine.txt").exists()
     (out / "mine.txt").unlink()
+    (out / "deep" / "notes").mkdir(parents=True)
+    (out / "deep" / "notes" / "mine.txt").write_text("a note")
+    with pytest.raises(InputError, match="1 file is not part of it, the first deep/notes/mine"):
+        merge_quietly(bases(True), adapters / "of-tied", out, force=True)
+    shutil.rmtree(out / "deep")
     (out / "config.json").write_text("{}")
     merge_quietly(bases(True), adapters / "of-tied", out, force=True)
     assert (out / "config.json").read_text() != "{}"

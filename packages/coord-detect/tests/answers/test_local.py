@@ -298,7 +298,7 @@ def test_model_in_this_process_is_asked_with_another_prompt_other_names_and_view
     assert (again.forced, again.labels, again.config) == (("cat",), {"cat"}, other.config)
     free = other.asking(only=[], views=[])
     assert free.forced == () and free.only == set() and free.engine.names == {"known"}
-    with pytest.raises(InputError, match="asking: data.prompt: "):
+    with pytest.raises(InputError, match=r"asking: data\.prompt: "):
         model.asking(prompt=" ")
     with pytest.raises(InputError, match="no labels are known"):
         local_model(names=()).asking(views=["classes"])

@@ -86,7 +86,7 @@ def test_setting_that_contradicts_the_card_is_named_with_both_values(tmp_path, w
 def test_answers_in_json_have_no_markers_to_contradict(tmp_path):
     card = trained(style="json")
     assert follow_card(settings("data.markers=qwen"), card, tmp_path).data.style == "json"
-    with pytest.raises(InputError, match="data.markers is 'qwen'"):
+    with pytest.raises(InputError, match=r"data\.markers is 'qwen'"):
         follow_card(settings("data.markers=qwen"), trained(), tmp_path)
 
 
@@ -138,7 +138,8 @@ def test_rendered_prompt_fingerprint_and_base_are_checked_where_they_are_stated(
     card.check_fingerprint("f", tmp_path)
     silent.check_rendered_prompt("anything", tmp_path)
     card.check_rendered_prompt("<user>Where?", tmp_path)
-    for found, told in (("<user>What?", "character 8 on: it has 'at\\?', .* has 'ere\\?'"), ("<user>Where?!", "'!', .*'nothing'"),
+    for found, told in (("<user>What?", r"character 8 on: it has 'at\?', .* has 'ere\?'"),
+                        ("<user>Where?!", "'!', .*'nothing'"),
                         ("<user>", "character 6 on: it has 'nothing'")):  # fmt: skip
         with pytest.raises(InputError, match=told):
             card.check_rendered_prompt(found, tmp_path)

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from PIL import Image
 from tiny_model import tiny_processor
 
@@ -166,7 +165,9 @@ def test_answers_end_with_the_token_that_the_chat_template_writes(change, stated
 def test_training_that_would_end_answers_otherwise_and_a_model_without_a_template_are_refused(processor):
     own = processor()
     other = own.tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    with pytest.raises(InputError, match=r"end an answer with .*endoftext.*, but answers are generated until '<.im_end.>'"):
+    with pytest.raises(
+        InputError, match=r"end an answer with .*endoftext.*, but answers are generated until '<.im_end.>'"
+    ):
         check_prompt(trained_with(own, trained_prompt(), other), own, None, PROMPT)
     with pytest.raises(InputError, match="the checkpoint has no chat template"):
         prompt_text(processor(lambda t: None), None, PROMPT)
