@@ -212,7 +212,7 @@ class CocoReader:
         if iscrowd not in (0, 1):
             raise InputError(f"iscrowd: expected 0 or 1, found {iscrowd!r:.80}")
         area = record.get("area")
-        is_stated = area is not None and not (isinstance(area, float) and math.isnan(area))  # pandas writes NaN for none
+        is_stated = area is not None and not (isinstance(area, float) and math.isnan(area))  # NaN of pandas
         area_px = finite_numbers([area], 1, "area")[0] if is_stated else None
         if area_px is not None and area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
