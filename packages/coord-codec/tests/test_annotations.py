@@ -88,14 +88,15 @@ def test_annotation_set_of_instances_and_of_a_copied_document(coco):
     assert [c.name for c in again.categories] == ["cat", "dog"]
 
 
-@pytest.mark.parametrize("kind", ["coco", "jsonl"])
+@pytest.mark.parametrize("kind", ["coco", "coco with sizes", "jsonl"])
 def test_path_with_backslashes_is_that_with_slashes_where_only_that_exists(tmp_path, kind):
     names = {"sub\\b.jpg": "sub/b.jpg", ".\\a.jpg": "a.jpg", "a\\b.jpg": "a\\b.jpg", "gone\\c.jpg": "gone\\c.jpg"}
     (tmp_path / "sub").mkdir()
     (tmp_path / "a").mkdir()
     for name in ("sub/b.jpg", "a.jpg", "a/b.jpg", "a\\b.jpg"):
         (tmp_path / name).touch()
-    rows = [{"id": n, "file_name": name} for n, name in enumerate(names)]
+    size = {"width": 9, "height": 9} if "sizes" in kind else {}
+    rows = [{"id": n, "file_name": name, **size} for n, name in enumerate(names)]
     text = json.dumps({"images": rows, "annotations": [], "categories": []})
     if kind == "jsonl":
         text = "".join(json.dumps({"image": name, "objects": []}) + "\n" for name in names)
