@@ -118,7 +118,7 @@ def test_other_types_are_named(bad):
 
 
 @pytest.mark.parametrize(
-    ("field", "bad"), [("bins", 1), ("bins", 2.5), ("bins", True), ("scale", 0), ("scale", "1000")]
+    ("field", "bad"), [("bins", 1), ("bins", 2.5), ("bins", True), ("scale", True), ("scale", 0), ("scale", "1000")]
 )
 def test_a_grid_without_sense_is_refused(field, bad):
     with pytest.raises(ValueError, match=f"CoordGrid.{field}"):
