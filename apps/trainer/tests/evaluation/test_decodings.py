@@ -93,7 +93,8 @@ def test_answers_are_generated_once_for_each_grammar_and_boxes_computed_for_each
     assert [title for *_, title in seen.generated] == ["generating (none)", "generating (markers)"]
     for grammar, boxes, folder in (
         ("none", "tokens", "."), ("none", "median", "decodings/none-median"),
-        ("markers", "tokens", "decodings/markers"), ("markers", "best_iou", "decodings/markers-best_iou"), ("none", "expectation", "decodings/none-expectation"),
+        ("markers", "tokens", "decodings/markers"), ("markers", "best_iou", "decodings/markers-best_iou"),
+        ("none", "expectation", "decodings/none-expectation"),
     ):  # fmt: skip
         plain = [{"image": name, "text": f"{grammar} {name}"} for name in "ab"]
         own = [r | {"objects": [f"{boxes} of {r['text']}"]} for r in plain] if boxes != "tokens" else plain
