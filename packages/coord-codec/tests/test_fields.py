@@ -12,9 +12,11 @@ from coord_codec.fields import (
     is_deleted,
     largest_turn,
     meaning_of,
+    names_place,
     numbers_of_images,
     outline_beside,
     rotated_corners,
+    states_more,
     turn_of,
 )
 
@@ -186,6 +188,9 @@ def test_names_of_no_meaning_change_nothing():
         ({"angle_deg": 30, "rotation_deg": 31}, None),
         *(({"angle_deg": turn}, 0) for turn in (0, 180, 360, -180, 540)),
         ({"angle_deg": 90}, 90),
+        ({"angle": 1e6}, 0),
+        ({"angle": "1e7", "rotation_deg": 30}, 30),
+        ({"angle": 999_999}, 999_999),
         ({"angle": 6.2}, None),
         ({"angle": 6.3}, 6.3),
         ({"angle": True}, None),
@@ -262,3 +267,51 @@ def test_box_lies_around_its_outline_to_a_hundredth_and_to_a_pixel_where_it_has_
 )
 def test_object_is_deleted_by_what_its_fields_say(record, further, deleted):
     assert is_deleted(record, *further) is deleted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        *(("frame", value, True) for value in (0, 3, "0", "a.jpg", 0.0)),
+        *(("frame", value, False) for value in (None, "", " ", True, False)),
+        *(("view", value, True) for value in (0, 2, "2", "view 3", "b", "tile_07")),
+        *(("view", value, False) for value in ("front", "", "left side", None)),
+    ],
+)
+def test_number_of_zero_names_a_place_and_a_word_of_a_view_none(name, value, named):
+    assert names_place(name, value) is named
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "apart"),
+    [
+        *(({"timestamp": 1.5}, {"timestamp": value}, value != 1.5) for value in (1.5, 2, 1e6, "2024-01-01")),
+        ({"timestamp": 1.7e9}, {"timestamp": 1.8e9}, False),  # when they were labelled
+        *(({"frame": 0}, {"frame": value}, value == 1) for value in (0, 1, None, "")),
+        ({"view": "front"}, {"view": "side"}, False),
+        ({"view": 1}, {"view": 2}, True),
+        ({"frame": 1}, {"image": "a.jpg"}, False),
+    ],
+)
+def test_objects_of_two_places_are_of_two_images(first, second, apart):
+    seconds = all(
+        isinstance(row.get("timestamp", 0), (int, float)) and row.get("timestamp", 0) < 1e6 for row in (first, second)
+    )
+    if apart and seconds:
+        with pytest.raises(InputError, match="expected objects of one image"):
+            check_places([first, second])
+    else:
+        check_places([first, second])
+
+
+@pytest.mark.parametrize(
+    "field", [{"image_source": "web"}, {"image_type": "rgb"}, {"camera": 3}, {"page": 7}, {"timestamp": 2}]
+)
+def test_what_names_no_image_may_differ_from_the_record(field):
+    check_places([field], {"image": "a.jpg", "image_id": 5})
+    assert not states_more({"id": 1, **field}) and states_more({"id": 1, "frame": 3})
+    assert (
+        states_more({"id": 1, "obb": []})
+        and states_more({"bbox": 1, "deleted": 0, "note": 1})
+        and not states_more({"id": 1, "note": 2})
+    )

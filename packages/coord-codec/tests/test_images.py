@@ -89,6 +89,13 @@ KINDS = {
     "32 bits, 0 and 1": ("a.tiff", lambda: Image.fromarray((RAMP > 9).astype(np.int32)), grey(RAMP > 9), 0, True),
     "float within 1": ("a.tiff", lambda: Image.fromarray(UNIT), grey(RAMP), 0, True),
     "float within 255": ("a.tiff", lambda: Image.fromarray(UNIT * 255), grey(RAMP), 0, True),
+    "16 bits, big-endian": (
+        "a.tiff",
+        lambda: Image.frombytes("I;16B", (32, 8), DEEP.astype(">u2").tobytes()),
+        grey(RAMP),
+        0,
+        True,
+    ),
     "float, negative": ("a.tiff", lambda: Image.fromarray(UNIT * 4 - 2), grey(RAMP), 0, True),
     "alpha": ("a.png", lambda: Image.fromarray(ALPHA), OVER_WHITE, 1, True),
     "grey with alpha": ("a.png", lambda: Image.merge("LA", [Image.fromarray(RAMP)] * 2), None, 1, True),
@@ -117,6 +124,7 @@ def test_kind_of_file_becomes_rgb(tmp_path, kind):
     assert np.array_equal(np.asarray(image), np.asarray(found)) and facts.notes == image_facts(path).notes
     deep = kind.startswith(("16", "32", "float"))
     values = np.asarray(make())
+    values = values if values.dtype.kind != "V" else DEEP
     assert facts.value_range == ((float(values.min()), float(values.max())) if deep else None)
 
 
@@ -281,6 +289,7 @@ FILES = {
         ),
         (255, 255, 255),
     ),
+    "colours of a place": (tiff(bytes([30, 90, 200] * 8), tags_of(t33550=(1, 1, 0))), (30, 90, 200)),
     "a mask of GDAL": (tiff(BANDS[:24], tags_of(), {**tags_of(4, (1,), counts=(2,)), 254: [4]}), (30, 90, 200)),
 }
 
@@ -293,6 +302,7 @@ def test_tiff_of_remote_sensing_has_its_colours(tmp_path, case):
     for decoded in (image, decode_image(content), decode_image(tmp_path / "a.tif")):
         assert decoded.size == (4, 2) == facts.size and decoded.getpixel((0, 0)) == colour
     assert (images.DEEP in facts.notes, facts.value_range) == ("16" in case, (768, 60159) if "16" in case else None)
+    assert len(facts.notes) == (not case.startswith(("a mask", "colours")))
     assert (FOURTH_BAND in facts.notes) == (case.startswith(("infrared", "transparency")))
 
 
@@ -303,3 +313,16 @@ def test_values_of_12_bits_in_a_png_of_16_are_told(tmp_path):
     parts = [struct.pack(">I", len(data)) + k + data + struct.pack(">I", zlib.crc32(k + data)) for k, data in chunks]
     facts, _ = facts_and_image(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
     assert images.DEEP in facts.notes and facts.value_range == (15 * 256, 4095)
+
+
+def test_values_that_are_no_numbers_have_no_part_in_the_range(tmp_path):
+    values = np.linspace(10, 200, 256, dtype=np.float32).reshape(8, 32)
+    values[0, :3] = np.nan, np.inf, -np.inf
+    facts, image = facts_and_image(saved(tmp_path / "a.tiff", Image.fromarray(values)).read_bytes())
+    assert facts.value_range == (0, 200) and image.getpixel((31, 7)) == (200, 200, 200)
+
+
+def test_data_url_is_a_jpeg_of_the_quality_asked_for():
+    image = Image.effect_noise((64, 64), 90).convert("RGB")
+    lengths = [len(images.data_url(image, quality)) for quality in (20, 75, 80, 95)]
+    assert lengths == sorted(set(lengths)) and lengths[2] == len(images.data_url(image))

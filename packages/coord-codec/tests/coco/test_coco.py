@@ -97,6 +97,10 @@ BAD_RECORDS = [
     (("images", 0, "height"), 0, "images[0]: height: expected a whole number of pixels above 0, found 0"),
     (("images", 0, "width"), 99.5, "images[0]: width: expected a whole number of pixels above 0, found 99.5"),
     (("images", 0, "width"), "200", "images[0]: width: expected finite numbers, found '200'"),
+    (("images", 0, "width"), 1 << 31, "images[0]: width: expected a whole number of pixels above 0"),
+    (("images", 0, "height"), 1 << 31, "images[0]: height: expected a whole number of pixels above 0"),
+    (("images", 0, "file_name"), "\ud800.jpg", "images[0]: file_name: expected a path, found"),
+    (("images", 0, "id"), "\udfff", "images[0]: id: expected readable text, found"),
     (("images", 0, "file_name"), 7, "images[0]: file_name: expected a path, found 7"),
     (("categories", 0), "dog", "categories[0]: expected an object, found str"),
     (("categories", 0, "id"), 1, "categories[0]: id: 1 occurs 2 times"),
@@ -211,6 +215,19 @@ def test_annotations_of_no_image_at_all_are_an_error(coco, image_id):
     with pytest.raises(InputError, match=r"annotations\[0\] \(id 1\): image_id: .* ids such as 4: write the same ids"):
         read_annotations(document)
     assert read_annotations({**document, "annotations": []}).instances
+    for image in document["images"]:
+        image["width"] = -1
+    with pytest.raises(InputError, match=r"ids such as [49]"):  # of images that are left out
+        read_annotations(document)
+
+
+def test_rows_of_one_id_are_left_out_however_many_there_are(coco):
+    coco["images"] += [{"id": 9, "file_name": name, "width": 9, "height": 9} for name in "xy"]
+    coco["categories"] += [{"id": 3, "name": name} for name in "xyz"]
+    found = read_annotations(coco)
+    assert [i.image for i in found.instances] == ["a.jpg"] and found.categories == (Category(1, "cat"),)
+    times = [problem.message.partition(";")[0] for problem in found.problems if problem.field == "id"]
+    assert times == ["3 occurs 4 times"] * 4 + ["9 occurs 3 times"] * 3
 
 
 @pytest.mark.parametrize("place", [("images", 0, "query"), ("annotations", 0, "caption")])
@@ -285,6 +302,8 @@ def test_image_size_is_asked_for_images_that_state_none(coco):
     document = changed(coco, ("images", 0, "width"), None)
     found = read_annotations(document, image_size={"b.jpg": (200, 100)}.get)
     assert found.instances == read_annotations(coco).instances and not found.problems
+    none = read_annotations(document, image_size=lambda name: None)
+    assert [problem.field for problem in none.problems] == ["width"] and len(none.instances) == 1
 
 
 def test_sides_and_areas_are_those_of_the_file(coco):

@@ -35,6 +35,8 @@ ROWS = {
     "a crowd of an endless area": ({"iscrowd": 1, "area": float("inf")}, [], "area"),
     "a crowd of any area": ({"iscrowd": 1, "area": 1e6}, [CROWDS], "crowd"),
     "a crowd beside its outline": ({"iscrowd": 1, "segmentation": BESIDE}, [CROWDS], "crowd"),
+    "a turned crowd": ({"iscrowd": 1, "rotation_deg": 90}, [CROWDS, ROTATED], "crowd"),
+    "segments": ({"segments_info": []}, [], True),
     "no crowd": ({"iscrowd": 0}, [], True),
     "a flag of 2": ({"iscrowd": 2}, [], "iscrowd"),
     "a flag of -1": ({"iscrowd": -1}, [], "iscrowd"),
@@ -214,3 +216,27 @@ def test_annotations_of_some_images_are_those_of_the_document(coco):
     assert [held.record(n) for n in (2, 3, 4)] == rows[2:] and held.record(0)["id"] == 0
     held.add([{**PLAIN, "scalabel_id": "a"}])
     assert all("scalabel_id" in row for row in held.of_images({4}))  # by which their sides are told
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({"bbox": 5}, "bbox"),
+        ({"bbox": [5]}, "bbox"),
+        ({"bbox": [1, 2, 3, 4, 5, 6, 7, 8]}, "bbox"),
+        *(({name: [3, 3, 3, 3]}, name) for name in ("category_id", "iscrowd", "area")),
+        ({"category_id": 3.5}, "category_id"),
+        ({"iscrowd": 0.5}, "iscrowd"),
+    ],
+)
+def test_rows_of_one_form_are_refused_in_a_file_as_in_memory(coco, tmp_path, row, field):
+    content = document(coco, [row] * 4)
+    (tmp_path / "a.json").write_text(json.dumps({**content, "annotations": [*content["annotations"]]}))
+    for found in (read_annotations(tmp_path / "a.json"), read_annotations(content)):
+        assert [problem.field for problem in found.problems] == [field] * 4 and not len(found.table)
+
+
+def test_segments_of_panoptic_coco_are_named(coco):
+    coco["annotations"] = [{"image_id": 9, "file_name": "b.png", "segments_info": [{"id": 1}]}]
+    (problem,) = read_annotations(coco).problems
+    assert problem.field == "segments_info" and "instances_*.json" in problem.message

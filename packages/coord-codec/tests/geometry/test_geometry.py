@@ -315,3 +315,34 @@ def test_named_points_of_a_mirrored_image_change_sides_and_those_of_a_turned_one
 )
 def test_change_of_an_image_mirrors_it_and_keeps_its_angles_or_not(change, mirrors, is_similarity):
     assert (change.mirrors, change.is_similarity) == (mirrors, is_similarity)
+
+
+def test_box_that_leaves_the_image_ends_with_it_and_visible_is_what_is_not_stated():
+    box = read_shape({"type": "box", "coordinates": [0.1, 0.2, 0.6, 0.9]})
+    assert box.moved(0.2, 0.1, 0.5, 0.5).coordinates == pytest.approx((0, 0.2, 0.8, 1))
+    assert box.transform(QUARTER_TURN).coordinates == pytest.approx((0.1, 0.1, 0.8, 0.6))
+    points = read_shape({"type": "keypoints", "coordinates": [0.1, 0.2, 0.3, 0.5], "names": ["a", "b"]})
+    assert points.visibility == (2, 2) and read_shape(points.to_json()) == points
+    assert points.to_json()["names"] == ["a", "b"] and points.to_json()["visibility"] == [2, 2]
+
+
+@pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True), (128, True), (129, False)])
+def test_limit_of_vertices_is_three_at_least(most, fits):
+    if fits:
+        assert PolygonGeometry().with_max_vertices(most).longest == 2 * most
+        assert PolygonGeometry(max_vertices=most).max_vertices == most
+    else:
+        with pytest.raises(ValueError, match="max_vertices: expected 3 to 128"):
+            PolygonGeometry(max_vertices=most)
+
+
+def test_outline_of_the_largest_area_is_chosen_whatever_its_number_of_vertices():
+    small = (0.0, 0.0, 0.1, 0.0, 0.1, 0.1, 0.05, 0.2, 0.0, 0.1)
+    large, odd = (0.0, 0.0, 1.0, 0.0, 1.0, 1.0), (0.5,) * 13
+    for outlines in ([small, large, odd], [odd, large, small]):
+        assert PolygonGeometry().choose_outline(outlines) == large
+    assert PolygonGeometry().choose_outline([]) is None
+    assert (
+        GEOMETRIES["oriented"].choose_outline([large]) is GEOMETRIES["oriented"].choose_outline([small[:8]] * 2) is None
+    )
+    assert GEOMETRIES["oriented"].choose_outline([small[:8]]) == small[:8]

@@ -271,6 +271,8 @@ def test_object_may_have_any_shape_and_its_box_is_within_the_image():
         ({"name": "two words"}, "letters, digits"),
         ({"keys": ("own", "bbox_2d")}, "'bbox_2d' is a key of the geometry box"),
         ({"most": 6}, "in steps of 5"),
+        ({"least": 1, "most": 1, "numbers": ("x",)}, "expected 1 < least"),
+        ({"least": 10}, "least <= most"),
         ({"example": (0.5, 0.5, 0.1, 0.1)}, "is no valid shape: expected 5"),
         ({"box_of": Geometry.box_of}, "override box_of"),
     ],
@@ -297,6 +299,9 @@ def test_angles_wrap_and_lengths_end_with_the_image():
     spoke = geometry_of("spoke")
     assert spoke.transform((0.25, 0.25, 0.75, 0.125), Affine(2, 0, 0, 2)) == (0.5, 0.5, 1.0, 0.125)
     assert spoke.flip((0.25, 0.25, 0.5, 0.125)) == (0.75, 0.25, 0.5, 0.375)
+    assert spoke.transform((0.25, 0.25, 0.5, 0.125), QUARTER_TURN) == pytest.approx((0.75, 0.25, 0.5, 0.375))
+    half = type("Half", (Spoke,), {"period": math.pi})()
+    assert half.transform((0.25, 0.25, 0.5, 0.125), QUARTER_TURN) == pytest.approx((0.75, 0.25, 0.5, 0.625))
 
 
 @pytest.mark.parametrize(
