@@ -237,6 +237,8 @@ def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_
     shown = re.findall(r"<figcaption>(\d)\.png: F1 ([\d.]+)", text)
     assert shown[0] == ("2", "0.00")
     assert shown[1][1] == "1.00"
+    assert "<li>2 of 5 images are shown: examples" in text
+    assert "images are shown: examples" not in evaluation.write_report(tmp_path).read_text()
     assert drawn_images(evaluation.write_report(tmp_path, max_overlays=0).read_text()) == 0
 
 

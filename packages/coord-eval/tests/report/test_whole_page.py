@@ -133,5 +133,10 @@ def test_images_that_changed_stand_in_order_of_their_change():
         *("caption c.jpg, first: F1 0.67", "caption c.jpg, second: F1 1.00"),
         *("title Worse: 1", "caption a.jpg, first: F1 0.57", "caption a.jpg, second: F1 0.00"),
     ]
+    back = lines_of(changed_images({"second": second, "first": first}, None))
+    assert [line[:14] for line in back if line[:5] in ("title", "capti")] == [
+        *("title Better: ", "caption a.jpg,", "caption a.jpg,", "title Worse: 2"),
+        *("caption b/b.jp", "caption b/b.jp", "caption c.jpg,", "caption c.jpg,"),
+    ]
     most = lines_of(changed_images({"first": first, "second": second}, None, most=1))
     assert sum(line.startswith("caption") for line in most) == 4
