@@ -288,6 +288,7 @@ def test_findings_begin_at_the_least_probability_and_hold_what_the_answer_says()
             f for f in every.findings if f.kind == "missing" and f.image_id == 3 and f.proposal.score == 0.625
         ]
         assert (missing.object, missing.label, missing.box_xyxy, missing.answer) == (None, None, None, 2)
+        assert 0 < missing.evidence["unmatched"] < 0.1  # of nine answers and fifty more
         assert missing.proposal.box_xyxy == (150, 50, 190, 90) and {*missing.evidence} == {"confidence", "unmatched"}
         if calibration:
             assert missing.evidence["confidence"] == pytest.approx(0.625 / 2, abs=1e-3)
@@ -311,6 +312,9 @@ def test_findings_begin_at_the_least_probability_and_hold_what_the_answer_says()
     assert review(truth, rows, least=1.0).findings == ()
     with pytest.raises(InputError, match="for scores of the source stated, and these are of results"):
         review(truth, rows, calibration=replace(halved, score_source="stated"))
+    text = '[{"bbox_2d": [0, 0, 200, 400], "label": "cat", "score": 0.5}]'
+    stated = review(truth, [{"image_id": 0, "text": text}], calibration=replace(halved, score_source="stated"))
+    assert stated.rests_on["score_source"] == "stated" and stated.rests_on["calibrated"]
     # Another name and another box: the proposal is that of the other name.
     for place, box in ((0, [0, 0, 40, 22]), (1, [50, 0, 40, 22])):
         rows[place] |= {"bbox": box, "category_id": 2 - place}
@@ -326,6 +330,7 @@ def test_a_model_is_doubted_that_agrees_with_less_than_half_of_the_labels(wrong,
     truth, rows = small(region, region, crowds=(8, 9))
     for row in rows[:wrong]:
         row["bbox"] = [0, 60, 10, 10]
+    rows[-1]["bbox"] = [50.0, 0, 40, 20]  # an IoU of .5 still agrees
     notes = told(review(truth, rows), "agree with")
     assert bool(notes) == is_told
     assert not notes or f"agree with {8 - wrong} of 8 labels" in notes[0]
