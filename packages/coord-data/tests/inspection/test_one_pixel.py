@@ -115,6 +115,18 @@ def test_forty_boxes_of_which_four_fifths_agree_are_enough(boxes, agreeing, foun
 
 
 @pytest.mark.parametrize(
+    ("sides", "found"),
+    [
+        ((0, 0, 0, 0), None), ((1, 1, 0, 0), (1, 0, 1.0)), ((0, 0, -2, -2), (0, -2, 1.0)), ((1, 0, 1, 0), None),
+        ((1, 0, 1, 1), None), ((1, 1, 1, 0), None), ((1, 1, -1, -1), None), ((-1, -1, 1, 1), None),
+        ((3, 3, 2, 2), (3, 2, 1.0)),
+    ],
+)  # fmt: skip
+def test_both_axes_agree_and_boxes_are_not_wider_or_narrower_on_both_sides(sides, found):
+    assert one_pixel._common(np.array([sides] * 40, float)) == found
+
+
+@pytest.mark.parametrize(
     ("changes", "offset"),
     [((0, 0, 0, 32, 0, 0, 0), 0), ((0, 0, 0, 31, 0, 0, 0), np.nan), ((0, 0, 32, 64, 0, 0, 0), -1),
      ((0, 0, 31, 64, 0, 0, 0), 0), ((0, 0, 0, 0, 0, 0, 32), 3), ((32, 0, 0, 0, 0, 0, 0), np.nan)],
