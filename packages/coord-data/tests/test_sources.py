@@ -1,4 +1,4 @@
-"""What all readers share: sources, fields of packed files, objects as stated, and numbers in the layout of each format."""
+"""What all readers share: sources, fields of packed files, stated objects, and numbers in the layout of each format."""
 
 import json
 from pathlib import Path

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from coord_codec import Problem
 from coord_data.formats.collect import IGNORED, REFUSED, collect
 from coord_data.reading.read import read_source
 from coord_data.sources.raw import RawImage, RawObject, Reading
@@ -107,10 +108,9 @@ def test_fields_of_a_record_are_kept_and_counts_are_of_all_images():
 def test_box_in_pixels_of_an_image_without_a_size_is_told_once_by_what_is_wrong_with_the_image():
     fractions = RawObject("cat", (0.1, 0.1, 0.5, 0.5), "a", unit="fractions")
     pixels, faulty = RawObject("cat", INSIDE, "b"), RawObject("cat", INSIDE, "c", fault="torn")
-    asked = []
+    asked, problem = [], Problem("a.png", "image", "gone")
     for objects, is_asked in (([fractions], False), ([faulty], False), ([pixels, fractions, pixels], True)):
         asked.clear()
-        problem = collect(Reading([RawImage("x.png", "x", [faulty])], Path()), "drop_box", {}.get).problems[0]
         image = RawImage("a.png", "a", objects)
         found = collect(
             Reading([image], Path()), "drop_box", {}.get, image_fault=lambda name: asked.append(name) or problem
