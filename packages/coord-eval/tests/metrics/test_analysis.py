@@ -48,6 +48,21 @@ def test_f1_at_miou_is_the_mean_over_ten_thresholds():
     assert found["0.75"]["f1"] == 1.0
 
 
+@pytest.mark.parametrize(("height", "hits"), [(40, 10), (30, 6), (29.9, 5), (28, 5), (20, 1), (19.9, 0)])
+def test_rows_are_those_of_their_thresholds(height, hits):
+    """An IoU of a height in 40: at .5, at .75, and of ten thresholds as many as it reaches."""
+    found = score(truth_of((0, CAT, A)), results((0, CAT, [10, 10, 40, height], 0.9)))
+    expected = {"0.5": float(height >= 20), "0.75": float(height >= 30), "0.5:0.95": hits / 10}
+    for rows in (found.detection, found.detection_class_agnostic, found.analysis["macro"]):
+        assert {iou: row["f1"] for iou, row in rows.items()} == pytest.approx(expected)
+        assert {iou: row["recall"] for iou, row in rows.items()} == pytest.approx(expected)
+    assert [found.coco[name] for name in ("AP50", "AP75", "AP")] == pytest.approx([*expected.values()])
+    assert [found.per_class["cat"][name] for name in ("AP50", "AP")] == pytest.approx([expected["0.5"], hits / 10])
+    assert [resample(found, 1).point[name] for name in ("f1", "f1_75", "f1_miou")] == pytest.approx(
+        [*expected.values()]
+    )
+
+
 def test_edge_bias_shows_a_shift_with_its_sign():
     shifted = [A[0] + 2, A[1] - 1, A[2], A[3] + 1]
     bias = analysis(truth_of((0, CAT, A)), (0, CAT, shifted, 1.0))["edge_bias"]
@@ -361,6 +376,12 @@ def test_of_several_errors_on_one_object_the_first_by_score_is_repaired():
     for kind, rows in repaired.items():
         gain = score(TRUTH, results(*rows)).coco["AP50"] - mixed.coco["AP50"]
         assert mixed.analysis["errors"][kind]["cost"] == pytest.approx(gain), kind
+    # What a localisation error explains is not missed, and is still to be found after the repair.
+    three = [(0, CAT, A), (0, CAT, B), (0, CAT, C)]
+    rows = results((0, CAT, A, 0.9), (0, CAT, [B[0] + 20, *B[1:]], 0.8))
+    before, after = (score(truth_of(*objects), rows) for objects in (three, three[:2]))
+    gain = after.coco["AP50"] - before.coco["AP50"]
+    assert before.analysis["errors"]["missed"] == {"count": 1, "cost": pytest.approx(gain)} and 0 < gain < 0.5
     # If all objects of a label are missed, none is left after the repair.
     missed = analysis(truth_of((0, CAT, A), (0, DOG, C)), (0, CAT, A, 0.9))
     assert missed["errors"]["missed"] == {"count": 1, "cost": pytest.approx(0.5)}

@@ -10,6 +10,7 @@ from coco_builder import coco
 from coord_eval import AnswerSettings, CocoParams, LabelSettings, ReportSettings, score
 from coord_eval.cli.summaries import evaluation_lines
 from coord_eval.report.changed import changed_images
+from coord_eval.report.metric_html import flat
 
 HERE = Path(__file__).parent
 
@@ -24,7 +25,7 @@ def lines_of(page):
         r"(?s)<summary[^>]*>(?P<section>.*?)</summary>|<div><span>(?P<tile>.*?)</div>|<tr.*?>(?P<row>.*?)</tr>"
         r"|<figcaption>(?P<caption>.*?)</figcaption>|<title>(?P<tip>.*?)</title>|<li>(?P<item>.*?)</li>"
         r'|<p class="figures">(?P<figures>.*?)</p>|(?P<card> data-[a-z-]+="[^"]*")|<h3>(?P<title>.*?)</h3>'
-        r"|<text [^>]*>(?P<label>.*?)</text>|<p>(?P<words>.*?)</p>|(?P<mark><rect [^>]*>)",
+        r"|<text [^>]*>(?P<label>.*?)</text>|<p>(?P<words>.*?)</p>|(?P<mark><rect [^>]*>)|(?P<path><path [^>]*>)",
         page[page.index("<main") if "<main" in page else 0 :],
     )
     for match in found:
@@ -33,6 +34,10 @@ def lines_of(page):
             text = "|".join(plain(cell) for cell in re.findall(r"(?s)<t[hd][^>]*>(.*?)</t[hd]>", text))
         elif kind == "mark":
             text = " ".join(re.findall(r'(?:x|y|width|height|class)="([^"]*)"', text)) + " hidden" * ("hidden" in text)
+        elif kind == "path":  # the first, a middle and the last point
+            points = re.findall(r"[MLZ] ?[-\d. ]*", re.search(' d="([^"]*)"', text)[1])
+            style, middle = re.findall('style="([^"]*)"', text), points[len(points) // 2]
+            text = f"{len(points)} {points[0]}{middle}{points[-1]} {style}"
         yield f"{kind} {plain(text)}"
 
 
@@ -41,8 +46,9 @@ def boxes():
     truth = coco(
         *((1, 1, [10, 10, 20, 20]), (1, 2, [50, 10, 40, 40]), (1, 2, [110, 10, 40, 40]), (2, 1, [0, 0, 100, 100])),
         *((2, 2, [120, 60, 60, 30]), (3, 2, [20, 20, 100, 60])),
+        *((5, 3, [10, 10, 32, 32]), (5, 3, [60, 10, 96, 50])),
         names=("cat", "dog", "cow"),
-        images={1: "a.jpg", 2: "b/b.jpg", 3: "c.jpg", 4: "d.jpg"},
+        images={1: "a.jpg", 2: "b/b.jpg", 3: "c.jpg", 4: "d.jpg", 5: "e.jpg"},
         size=(200, 100),
     )
     truth["annotations"][4]["iscrowd"] = 1
@@ -61,6 +67,7 @@ def boxes():
         ],
         3: [("dog", [0, 0, 5, 5], 95), ("dog", [120, 80, 20, 20], 20)],
         4: [],
+        5: [("cow", [60, 10, 156, 60], 65)],
     }
     records = [
         {"image_id": i, "text": str([{"bbox": box, "label": name, "score": value} for name, box, value in rows])}
@@ -99,6 +106,12 @@ def test_everything_that_a_report_says(name, tmp_path):
     assert told(name, tmp_path) == (HERE / f"whole_{name}.txt").read_text().splitlines()
 
 
+def test_numbers_of_a_metric_of_ones_own_are_listed_by_their_dotted_names():
+    value = {"a": {"b": 1, "c": {"d": 0.5, 7: "x"}}, "e": -1.0}
+    assert flat(value) == [("a.b", "1"), ("a.c.d", "0.500"), ("a.c.7", "x"), ("e", "n/a")]
+    assert (flat(0.25), flat("x"), flat({})) == ([("", "0.250")], [("", "x")], [])
+
+
 def test_images_that_changed_stand_in_order_of_their_change():
     truth, records = boxes()
     settings = {"answers": AnswerSettings(scale="pixels"), "report": ReportSettings(diagnose=False)}
@@ -119,6 +132,11 @@ def test_images_that_changed_stand_in_order_of_their_change():
         *("title Better: 2", "caption b/b.jpg, first: F1 0.50", "caption b/b.jpg, second: F1 1.00"),
         *("caption c.jpg, first: F1 0.67", "caption c.jpg, second: F1 1.00"),
         *("title Worse: 1", "caption a.jpg, first: F1 0.57", "caption a.jpg, second: F1 0.00"),
+    ]
+    back = lines_of(changed_images({"second": second, "first": first}, None))
+    assert [line[:14] for line in back if line[:5] in ("title", "capti")] == [
+        *("title Better: ", "caption a.jpg,", "caption a.jpg,", "title Worse: 2"),
+        *("caption b/b.jp", "caption b/b.jp", "caption c.jpg,", "caption c.jpg,"),
     ]
     most = lines_of(changed_images({"first": first, "second": second}, None, most=1))
     assert sum(line.startswith("caption") for line in most) == 4
