@@ -11,6 +11,7 @@ from tables import boxes, figures
 
 from coord_codec.box_transforms import INVERSE_TURN, LAYOUTS, TURNS
 from coord_data.finding import Finding
+from coord_data.inspection.numbers import edges
 from coord_data.inspection.numbers import find_meaning as search
 from coord_data.inspection.numbers.background import Background, _displacements, overlap
 from coord_data.inspection.numbers.best_size import finite_mean
@@ -27,7 +28,7 @@ from coord_data.inspection.numbers.geometry import (
 from coord_data.inspection.numbers.laid_out import LaidOut
 from coord_data.inspection.numbers.meaning import Meaning, Shift, fitted, read_as
 from coord_data.inspection.numbers.mixture import in_one_unit
-from coord_data.inspection.numbers.offsets import KINDS, Offset
+from coord_data.inspection.numbers.offsets import KINDS, Offset, find_offset
 from coord_data.inspection.numbers.shuffle import _spans_its_image
 from coord_data.inspection.numbers.trial import kept_inside, objection_to
 from coord_data.sources.raw_boxes import ClassNumbers
@@ -483,3 +484,53 @@ def test_placements_of_pixels_keep_them_on_images_of_another_size():
             if units and placement.turn == 1:
                 assert placement.in_pixels == bool(units & {"pixels", "stated"}), units
         assert placed[0].in_pixels == (unit == "pixels")
+
+
+@pytest.mark.parametrize(("size", "reach"), [((24, 17), 1), ((17, 24), 1), ((310, 9), 3)])
+def test_gradient_is_ranked_after_the_largest_within_reach_along_its_axis(size, reach):
+    pixels_HWC = np.random.default_rng(0).integers(0, 255, (*size[::-1], 3), np.uint8)
+    for across in (False, True):
+        lines = pixels_HWC.astype(int) if across else pixels_HWC.astype(int).transpose(1, 0, 2)
+        step = np.abs(np.diff(lines, axis=0)).max(axis=2)
+        near = (step[max(0, k - reach) : k + reach + 1].max(axis=0) for k in range(len(step)))
+        wide = np.stack(list(near))
+        equal = np.bincount(wide.ravel(), minlength=256)
+        rank = ((np.concatenate([[0], np.cumsum(equal)[:-1]]) + equal / 2) / wide.size * 200).astype(int)
+        sums = np.zeros((len(lines) + 1, lines.shape[1] + 1), int)
+        sums[1:-1, 1:] = np.cumsum(rank[wide], axis=1)
+        found = edges._running_sum(pixels_HWC, across=across)
+        np.testing.assert_array_equal(found, sums if across else sums.T)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (2.4, 7.6, (2, 8)),
+        (3.0, 3.2, (3, 5)),
+        (-4.0, -2.0, (0, 2)),
+        (9.0, 9.9, (8, 10)),
+        (14.0, 20.0, (8, 10)),
+        (0.0, 1.0, (0, 2)),
+        (7.0, 9.0, (7, 9)),
+    ],
+)
+def test_side_has_at_least_two_pixels_inside_the_image(low, high, wanted):
+    found = edges._segment(np.array([low]), np.array([high]), np.array([10]))
+    assert tuple(int(end[0]) for end in found) == wanted
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.3])
+def test_least_factor_is_the_nearest_to_1_that_fits_as_well(factor):
+    draft = shapes(30).moved(lambda b: inflate(b, factor))
+    raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
+    sample, kind = Sample(maps, np.arange(len(raw)), raw.image_N), KINDS[2]
+    offset = find_offset(raw.numbers_N4, sample, (kind,))
+    onsets = {float(step): sample.onset(inflate(raw.numbers_N4, step)) for (step,) in kind.steps_KD}
+    best_I = onsets[offset.step[0]]
+    low, high = sorted((1.0, offset.step[0]))
+    as_good = [step for step, onset_I in onsets.items() if low < step < high and z_value(best_I - onset_I) < 2]
+    assert offset.least == min([*as_good, offset.step[0]], key=lambda step: abs(step - 1))
+    assert abs(1 / offset.step[0] - factor) < 0.05 and (offset.step[0] > 1) == (factor < 1)
+    before_I = sample.onset(raw.numbers_N4)
+    assert (offset.before, offset.after) == pytest.approx((np.nanmean(before_I), np.nanmean(best_I)))
+    assert offset.z == pytest.approx(z_value(best_I - before_I)) and offset.z_of_groups <= offset.z + 1e-9

@@ -238,6 +238,9 @@ def test_surprises_are_odds_against_name_and_box_less_those_usual_in_the_set():
 )
 def test_likelihoods_of_another_name_or_box_are_refused(fields, message):
     truth = truth_of((1, CAT, A))
+    for image, place in ((9, 0), (1, 1)):
+        with pytest.raises(InputError, match=f"image {image}, object {place}: the ground truth has no such label"):
+            surprises(truth, [likelihood(place, image)])
     if message is None:
         assert surprises(truth, [likelihood(0, **fields)])[1]
         return
@@ -321,6 +324,10 @@ def test_figures_of_an_answer_without_a_label_are_its_confidence_and_what_lies_b
         log_odds(np.array(beside)),
     ]  # fmt: skip
     assert found.figures_dF == pytest.approx(np.stack(expected, axis=1))
+    # The answer that a label supports is the better one, also if it is less sure.
+    detections = answers(truth, (CAT, A, 0.5), (CAT, [0, 0, 100, 50], 0.9))
+    found = gather(truth, detections, compare(truth, detections, True), None, None)
+    assert found.answers_d.tolist() == [1] and found.figures_dF[0, 2] == pytest.approx(0.0)
 
 
 def test_of_several_twins_the_nearest_counts():
