@@ -1,5 +1,6 @@
 """Findings about records count what they say they do: severity, number of records, and each figure that they state."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,24 @@ def test_images_that_cannot_be_used_are_a_share_of_the_images(tmp_path, total, g
     (tmp_path / "x" / f"{total - 1}.png").touch()
     assert told(records.unreadable_images(raw, looks(*files), tmp_path), f"--images: {tmp_path}/x")
     assert records.unreadable_images(boxes(["a"]), looks((9, 9)), Path("a")) == []
+
+
+def deep(low, high, span):
+    """Return a look at an image of more than 8 bits with these values, which spans so many grey levels."""
+    grey = np.zeros((64, 64), np.uint8)
+    grey[3, 3] = span
+    return ImageFile((64, 48), digest="ab" * 32, look=1, grey=grey, value_range=(low, high))
+
+
+@pytest.mark.parametrize(("others", "grade"), [(36, "error"), (37, "warning")])
+def test_deep_images_state_the_values_of_all_and_the_levels_of_those_that_are_flat(others, grade):
+    files = [deep(100, 900, 10), deep(50, 4000, 20), *[replace(deep(0, 1, 3), value_range=None)] * others]
+    found = told(
+        records.deep_images(looks(*files, deep(20, 16000, 32), deep(30, 50, 99))), "(value - 20) * 255 / 15980"
+    )
+    assert found == (grade, 2, [2, 4, 8, 8, 20, 16000, 14, 2, 21, 256])
+    assert records.nearly_uniform(looks(*files, deep(20, 16000, 32))).tolist() == [True, True, *[False] * (others + 1)]
+    assert records.deep_images(looks(deep(0, 9, 32), ImageFile(None, "is no file"))) == []
 
 
 def test_images_of_splits_are_counted_by_folder():

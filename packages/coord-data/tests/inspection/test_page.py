@@ -151,6 +151,7 @@ def test_images_are_drawn_with_their_boxes_and_can_be_sorted(found, tmp_path):
         width = 64 + "abc".index(name[0])
         assert caption == f"{name}: {width} x 48, {len(wanted)} object{'s' * (len(wanted) != 1)}"
     html = written(tmp_path, found, shown=found.shown[1:])
+    assert re.findall(r'<option value="(\d[+-])">(\w+)', html) == [("0+", "in"), ("1-", "most"), ("2+", "smallest")]
     assert [*cards(html)] == ["b.png", "c.png"] and "2 of 3" in html
     own = written(tmp_path, found, Page(images=("Own", "<u>mine</u>")))
     assert cards(own) == {} and "<u>mine</u>" in own and "<h2>Images</h2>" not in own

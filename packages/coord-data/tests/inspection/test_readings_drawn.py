@@ -1,5 +1,6 @@
 """Both readings side by side, as each is applied; and turned images, whose boxes may be of the stored pixels."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -103,8 +104,12 @@ def turned_set(folder, orientations, size=(96, 72), stated=None, draw_stored=Fal
     return raw, ImageFolder(folder).look_at_all(names, range(count))
 
 
+def laid(raw, files, folder):
+    return raw, files, folder, LaidOut(lambda rows: raw.numbers_N4[rows], len(raw))
+
+
 def turned(folder, raw, files):
-    findings, swapped = examine_turned(raw, files, folder, LaidOut(lambda rows: raw.numbers_N4[rows], len(raw)))
+    findings, swapped = examine_turned(*laid(raw, files, folder))
     return [(f.severity, f.count, f.read_as) for f in findings], swapped
 
 
@@ -132,15 +137,17 @@ def test_boxes_on_upright_and_on_stored_pixels_are_told_apart(
     assert turned(tmp_path, raw, files) == (wanted, swapped)
 
 
-def test_boxes_of_which_the_pixels_say_little_are_in_doubt(tmp_path):
-    found = set()
-    for seed in range(6):
-        raw, files = turned_set(tmp_path, (6,), count=8)
-        rng = np.random.default_rng(seed)
-        rows = [(n, "x", (*low, *(low + 0.3))) for n, low in enumerate(rng.uniform(0.02, 0.6, (8, 2)))]
-        findings, _ = turned(tmp_path, boxes(raw.files, rows, unit="unit"), files)
-        found.add(findings[0][0])
-    assert "warning" in found, found
+def test_boxes_are_in_doubt_while_z_is_below_2_on_either_side(tmp_path):
+    raw, files = turned_set(tmp_path, (6,), count=8)
+    low_N2, found = np.concatenate([raw.numbers_N4[:, :2]] * 2), []
+    for seed in range(8):
+        moved_N2 = low_N2 + np.random.default_rng(seed).normal(0, 0.04, low_N2.shape)
+        rows = [(n % 8, "x", (*low, *(low + 0.3))) for n, low in enumerate(moved_N2)]
+        ((finding,), _) = examine_turned(*laid(boxes(raw.files, rows, unit="unit"), files, tmp_path))
+        z = float(re.search(r"z (-?[0-9.]+)", finding.evidence)[1])
+        found.append(z)
+        assert finding.severity == ("error" if z >= 2 else "note" if z <= -2 else "warning"), z
+    assert any(-2 < z < -0.2 for z in found), found
 
 
 @pytest.mark.parametrize(

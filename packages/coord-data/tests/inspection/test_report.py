@@ -193,12 +193,12 @@ def test_small_images_are_those_of_the_files_and_else_of_what_is_stated(tmp_path
         if size:
             Image.effect_noise(size, 40).convert("RGB").save(tmp_path / name)
     objects = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}]
-    lines = [{"image": name, "width": w, "height": h, "objects": objects} for name, (w, h) in stated.items()]
+    lines = [{"image": name, "width": w, "height": h, "objects": objects * 2} for name, (w, h) in stated.items()]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     found = coord_data.inspect(tmp_path / "a.jsonl", min_side=21)
     (small,) = [f for f in found.findings if f.code == "small_images"]
     assert [*found.raw.files] == ["a.png"] and small.count == 2 and small.evidence == "the first: b.png"
-    assert figures(small.message) == [2, 21, 2]
+    assert figures(small.message) == [2, 21, 4]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 11, 12, 13, 100, 1000])

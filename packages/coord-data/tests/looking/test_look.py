@@ -189,6 +189,9 @@ def test_looks_are_read_back_cut_and_numbered_field_by_field(tmp_path):
     assert same(again, FILES[1:]) and again.table["row"].to_pylist() == [0, 10, 11] and [*again.thumbnails] == [11]
     with pytest.raises(InputError, match="other settings"):
         Looks.read(tmp_path / "a.parquet", "")
+    looks.write(tmp_path / "b.parquet", "")
+    with pytest.raises(InputError, match="other settings"):
+        Looks.read(tmp_path / "b.parquet", "these")
     (tmp_path / "b.parquet").write_bytes(b"PAR1")
     with pytest.raises((ArrowInvalid, OSError)):
         Looks.read(tmp_path / "b.parquet", "these")

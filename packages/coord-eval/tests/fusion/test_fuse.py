@@ -307,3 +307,10 @@ def test_an_object_over_five_tiles_in_a_row_is_one_whatever_their_scores():
         fusion = fuse(views, regions=regions)
         assert [o.box for o in fusion.objects] == [pytest.approx(whole)]
         assert (fusion.counts["cut"], fusion.counts["joined"]) == (5, 5)
+
+
+def test_records_may_name_box_and_label_in_other_words():
+    boxes = ({"bbox_xyxy": [0, 0, 1, 1]}, {"bbox": [0, 0, 1, 1]}, {"box": [0, 0, 1, 1]})
+    fusion = fuse([[{"desc": "cat", "label": "dog", "score": 0.5, **box}] for box in boxes])
+    assert [(o.desc, o.score) for o in fusion.objects] == [("cat", 0.5)] and len(fusion.members[0]) == 3
+    assert fuse([[{"label": "dog", "score": 0.5, **boxes[0]}]]).objects[0].desc == "dog"

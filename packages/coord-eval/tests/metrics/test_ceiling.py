@@ -85,6 +85,16 @@ def test_ceiling_is_what_the_written_and_parsed_truth_scores(order, most, bins):
             assert [part.split("<")[0] for part in record["text"].split("<obj_start>")[1:]] == labels
 
 
+@pytest.mark.parametrize("names", [("[THINK]", "cat", "dog"), ("cat", "dog", "[THINK]")])
+def test_objects_whose_label_is_not_read_are_missing_and_no_others(names):
+    truth = coco(
+        *((n, 1 + n % 3, [20 + 9 * n, 30, 40, 90]) for n in range(9)), names=names, images=range(9), size=(520, 400)
+    )
+    written = score(truth, oracle_predictions(truth), "pycocotools", "constant", answers=AnswerSettings(format="obj"))
+    found = ceiling_scores(load_ground_truth(truth), CeilingSettings(), CoordGrid())
+    assert found == pytest.approx(written.coco, abs=1e-12) and found["AP"] == pytest.approx(2 / 3)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

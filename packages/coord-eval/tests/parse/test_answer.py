@@ -1,6 +1,7 @@
 """Objects that are taken out of an answer: as drops, in the order of the text, with the state that is left."""
 
 import json
+import re
 
 import pytest
 
@@ -79,5 +80,10 @@ def test_colours_of_an_answer_name_every_repair_and_the_label_of_each_object():
     told = html.partition("repaired: ")[2].partition('"')[0]
     assert "sorted" in told and "border" in told and "taken off" in told
     assert html.count('class="desc') == 2 and html.startswith('<pre class="answer">cat\n<i class="repaired"')
+    text = '{"label": "cat", "bbox": [1, 2, 30, 40], "n": 1} {"label": "a cat", "bbox": [5, 2, 30, 40], "n": 1} 1'
+    pieces = re.findall(r'class="desc[^>]*>([^<]*)<', coloured_answer(text, parse_answer(text)))
+    assert pieces == ["cat", "a cat"]  # each within its own object
+    twice = '{"label": "a", "bbox": [1, 2, 30, 40]} {"label": "a", "bbox": [5, 2, 30, 40]}'
+    assert len(re.findall('class="desc', coloured_answer(twice, parse_answer(twice)))) == 2
     dropped = '[{"bbox": [1, 2], "label": "f"}]'
     assert "another number of coordinates" in coloured_answer(dropped, parse_answer(dropped))

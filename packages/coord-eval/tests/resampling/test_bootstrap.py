@@ -175,6 +175,8 @@ def test_intervals_are_those_of_shares_where_values_are_shares():
     own = [value for value in undefined if not np.isnan(value)]
     assert interval(0.5, undefined)["high"] == pytest.approx(np.percentile(own, 97.5) - np.mean(own) + 0.5)
     # The value itself lies in its interval, also where all resamples are on one side of it.
+    for outlier, end in ((1000.0, "high"), (-1000.0, "low")):
+        assert interval(0.5, np.append(np.zeros(99), outlier))[end] == 0.5
     assert interval(0.5, np.full(3, np.nan)) == {"value": 0.5, "low": 0.5, "high": 0.5}
 
 

@@ -142,6 +142,14 @@ def test_figures_of_a_label_are_those_of_the_answers_beside_it():
     off = math.sqrt((0.6**2) / 4)
     assert named["deviation"][[0, 2]] == pytest.approx([math.exp(-1), min(off / 0.01, math.exp(4))])
     assert figures["deviation"][[0, 3]] == pytest.approx([-0.9, 0])
+    # Where an answer of another name alone lies near, its distance counts; at 49 of a height of 100.
+    off = math.sqrt(0.51**2 / 4)
+    assert named["deviation"][1] == pytest.approx(off / 0.01)
+    assert figures["deviation"][1] == pytest.approx(math.log(off / 0.01) * 0.7)
+    assert figures["contradicted"] == pytest.approx([math.log((0 + 1) / (4 + 50))] * 4)
+    surer = [(CAT, A, 0.5), (DOG, [0, 0, 100, 50], 0.6), (CAT, B, 0.6), (DOG, [300, 0, 100, 50], 0.6)]
+    crowded = truth_of(*objects, (1, CAT, FAR), crowds=(4,))
+    assert evidence_of(crowded, surer)[1]["contradicted"][0] == pytest.approx(math.log((1 + 1) / (4 + 50)))
     told, columns = evidence_of(truth, rows, likelihoods=(np.arange(4.0), -np.arange(4.0)))
     assert columns["name_surprise"].tolist() == told.named_N["name_surprise"].tolist() == [0, 1, 2, 3]
     assert columns["box_surprise"].tolist() == told.named_N["box_surprise"].tolist() == [0, -1, -2, -3]
@@ -230,6 +238,9 @@ def test_surprises_are_odds_against_name_and_box_less_those_usual_in_the_set():
 )
 def test_likelihoods_of_another_name_or_box_are_refused(fields, message):
     truth = truth_of((1, CAT, A))
+    for image, place in ((9, 0), (1, 1)):
+        with pytest.raises(InputError, match=f"image {image}, object {place}: the ground truth has no such label"):
+            surprises(truth, [likelihood(place, image)])
     if message is None:
         assert surprises(truth, [likelihood(0, **fields)])[1]
         return
@@ -292,3 +303,36 @@ def test_probabilities_are_those_of_bayes_at_the_rates_of_the_set(with_likelihoo
     assert found.rates["missing"] == pytest.approx(sum(missing) / (sum(missing) + judged_N.sum()))
     plain = probabilities(figures_NF, figures_dF, judged_N, with_likelihoods)
     assert plain.missing_d == pytest.approx([1 / (1 + math.exp(-a)) for a in logits])
+
+
+def test_figures_of_an_answer_without_a_label_are_its_confidence_and_what_lies_beside_it():
+    """Repeats of a better answer of its name, one with a label first, and a label of another name."""
+    truth = truth_of((1, CAT, A), (1, DOG, B))
+    rows = [
+        (CAT, A, 0.5), (CAT, [0, 0, 100, 60], 0.9), (CAT, [300, 0, 100, 40], 0.8), (CAT, FAR, 0.7), (CAT, FAR, 0.6),
+        (CAT, [700, 700, 50, 9], 0.5), (DOG, FAR, 0.4),
+    ]  # fmt: skip
+    detections = answers(truth, *rows)
+    compared = compare(truth, detections, True)
+    found = gather(truth, detections, compared, None, None)
+    assert compared.partner_D.tolist() == [-1, 0, -1, -1, -1, -1, -1]
+    assert found.answers_d.tolist() == [0, 2, 3, 4, 5, 6]
+    unmatched = math.log((1 + 1) / (2 + 50))  # of the surest quarter, two answers, one has no label
+    repeat, beside = [0.6, 0, 0, 1, 0, 0], [0, 0.4, 0, 0, 0, 0]
+    expected = [
+        log_odds(np.array([rows[d][2] for d in found.answers_d])), np.full(6, unmatched), log_odds(np.array(repeat)),
+        log_odds(np.array(beside)),
+    ]  # fmt: skip
+    assert found.figures_dF == pytest.approx(np.stack(expected, axis=1))
+    # The answer that a label supports is the better one, also if it is less sure.
+    detections = answers(truth, (CAT, A, 0.5), (CAT, [0, 0, 100, 50], 0.9))
+    found = gather(truth, detections, compare(truth, detections, True), None, None)
+    assert found.answers_d.tolist() == [1] and found.figures_dF[0, 2] == pytest.approx(0.0)
+
+
+def test_of_several_twins_the_nearest_counts():
+    objects = [(1, CAT, A), (1, CAT, [0, 0, 100, 90]), (1, CAT, [0, 0, 100, 70])]
+    for order in ((0, 1, 2), (0, 2, 1)):
+        truth = truth_of(*(objects[n] for n in order))
+        found, _ = evidence_of(truth, [(CAT, A, 0.9)])
+        assert found.twin_N.tolist() == ([-1, 0, 1] if order == (0, 1, 2) else [-1, 0, 0])

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from coco_builder import coco
+from scipy.optimize import minimize
 
 from coord_eval import Detections, load_ground_truth
 from coord_eval.review import review
 from coord_eval.review.confidence import compare
 from coord_eval.review.figures import SetFigures
-from coord_eval.review.planted import LEAST_LABELS, judged_by_planted_faults, plant
+from coord_eval.review.planted import LEAST_LABELS, _probabilities, _rate, _regression, judged_by_planted_faults, plant
 from coord_eval.review.probability import LABEL_KINDS
 
 
@@ -157,3 +158,49 @@ def test_a_fault_is_judged_beside_the_other_labels_and_not_beside_its_source():
     like = np.zeros(len(rows), int)
     twice = truth.take(rows[like])
     assert figures.of_labels(twice, rows[like], like) == pytest.approx(own[like])
+
+
+def test_faults_are_told_from_the_set_by_a_logistic_regression():
+    """Its weighted loss with a penalty of the squares, minimised by scipy; the share of the faults is taken off."""
+    draw = np.random.default_rng(0)
+    set_sF = np.append(draw.normal(0, 1, (200, 3)), np.ones((200, 1)), 1)
+    faults_pF = np.append(draw.normal((1, -0.5, 0), 1, (80, 3)), np.ones((80, 1)), 1)
+    weight_s = draw.uniform(0.2, 1, 200)
+    x_F, is_fault = np.concatenate([set_sF, faults_pF]), np.arange(280) >= 200
+    weight, penalty_F = np.append(weight_s, np.ones(80)), np.array([5.0, 5.0, 5.0, 1e-3])
+
+    def loss(weights_F):
+        odds = x_F @ weights_F
+        return (weight * (np.logaddexp(0, odds) - is_fault * odds)).sum() + (penalty_F * weights_F**2).sum() / 2
+
+    expected = minimize(loss, np.zeros(4), method="BFGS").x - [0, 0, 0, np.log(80 / weight_s.sum())]
+    first = _regression(set_sF, weight_s, faults_pF, None)
+    assert first[0] == pytest.approx(expected, abs=0.02)
+    assert _regression(set_sF, weight_s, faults_pF, first)[0] == pytest.approx(expected, abs=0.02)
+    for nothing in ((set_sF[:0], weight_s[:0], faults_pF), (set_sF, weight_s, faults_pF[:0])):
+        assert not _regression(*nothing, None)[0].any()
+
+
+def test_rate_of_faults_is_the_least_that_explains_how_suspect_the_labels_are():
+    draw = np.random.default_rng(1)
+    faults_p = draw.normal(2, 1, 400)
+    for wrong in (0, 30, 200):
+        known_s = np.append(draw.normal(-2, 1, 1000 - wrong), draw.normal(2, 1, wrong))
+        counted_s = draw.choice([0.8, 1.0], 1000)
+        levels = [min(np.quantile(faults_p, q), 3.6) for q in np.linspace(0, 0.8, 40)]
+        ratios = [(counted_s[known_s >= t].sum() + 1) / 1000 / (faults_p >= t).mean() for t in levels]
+        assert _rate(known_s, faults_p, counted_s) == pytest.approx(min(*ratios, 1.0))
+        assert _rate(known_s, faults_p, counted_s) == pytest.approx(wrong / 1000, abs=0.03)
+    assert _rate(faults_p + 9, faults_p, np.ones(400)) == 1
+
+
+def test_probabilities_grow_with_the_suspicion_and_add_up_to_the_rate():
+    draw = np.random.default_rng(2)
+    known_s, faults_p = draw.normal(-2, 1, 1000), draw.normal(2, 1, 400)
+    at = np.sort(draw.normal(0, 2, 50))
+    for rate in (0.001, 0.01):  # so low that no probability is cut
+        found = _probabilities(known_s, faults_p, np.append(at, known_s), rate)
+        assert np.diff(found[:50]).min() > -1e-12 and found.max() < 0.85 + 1e-12 and found.min() > 0
+        assert (np.diff(found[:30]) > 0).all()
+        assert found[50:].mean() == pytest.approx(rate, rel=0.05)
+    assert _probabilities(known_s, faults_p, at, 0.9).max() > 0.8

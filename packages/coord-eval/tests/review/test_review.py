@@ -288,6 +288,7 @@ def test_findings_begin_at_the_least_probability_and_hold_what_the_answer_says()
             f for f in every.findings if f.kind == "missing" and f.image_id == 3 and f.proposal.score == 0.625
         ]
         assert (missing.object, missing.label, missing.box_xyxy, missing.answer) == (None, None, None, 2)
+        assert 0 < missing.evidence["unmatched"] < 0.1  # of nine answers and fifty more
         assert missing.proposal.box_xyxy == (150, 50, 190, 90) and {*missing.evidence} == {"confidence", "unmatched"}
         if calibration:
             assert missing.evidence["confidence"] == pytest.approx(0.625 / 2, abs=1e-3)
@@ -309,6 +310,17 @@ def test_findings_begin_at_the_least_probability_and_hold_what_the_answer_says()
         with pytest.raises(InputError, match=r"least: expected a probability in \[0, 1\]"):
             review(truth, rows, least=least)
     assert review(truth, rows, least=1.0).findings == ()
+    with pytest.raises(InputError, match="for scores of the source stated, and these are of results"):
+        review(truth, rows, calibration=replace(halved, score_source="stated"))
+    text = '[{"bbox_2d": [0, 0, 200, 400], "label": "cat", "score": 0.5}]'
+    stated = review(truth, [{"image_id": 0, "text": text}], calibration=replace(halved, score_source="stated"))
+    assert stated.rests_on["score_source"] == "stated" and stated.rests_on["calibrated"]
+    # Another name and another box: the proposal is that of the other name.
+    for place, box in ((0, [0, 0, 40, 22]), (1, [50, 0, 40, 22])):
+        rows[place] |= {"bbox": box, "category_id": 2 - place}
+    mixed = [f for f in review(truth, rows, least=0).judged if f.image_id == 0]
+    assert [(f.proposal.desc, f.proposal.box_xyxy[3]) for f in mixed if f.kind in ("renamed", "mixed")] != []
+    assert all(f.kind != "mixed" or f.proposal.desc != f.label for f in mixed)
 
 
 @pytest.mark.parametrize(("wrong", "is_told"), [(3, False), (4, False), (5, True)])
@@ -318,6 +330,7 @@ def test_a_model_is_doubted_that_agrees_with_less_than_half_of_the_labels(wrong,
     truth, rows = small(region, region, crowds=(8, 9))
     for row in rows[:wrong]:
         row["bbox"] = [0, 60, 10, 10]
+    rows[-1]["bbox"] = [50.0, 0, 40, 20]  # an IoU of .5 still agrees
     notes = told(review(truth, rows), "agree with")
     assert bool(notes) == is_told
     assert not notes or f"agree with {8 - wrong} of 8 labels" in notes[0]
@@ -330,6 +343,8 @@ def test_notes_of_truth_and_answers_are_kept_and_those_of_no_use_are_told():
     assert told(found, "1 object states an area larger") and told(found, "1 crowd region is not judged")
     assert told(found, "judged by answers alone") and not told(found, "name of a label")
     none = review(truth, [])
+    some = [{"image_id": 0, "text": "[]"}]
+    assert told(review(truth, some), "1 object states an area larger")
     assert told(none, "no answer has a box") and not told(none, "answers alone") and not told(none, "agree with")
     cows = [{"image_id": 0, "text": '[{"bbox_2d": [0, 0, 200, 400], "label": "cow"}]'}]
     assert told(review(truth, cows), "answers say cow, labels cat, dog;")
@@ -343,6 +358,10 @@ def test_labels_of_images_that_nobody_asked_about_are_left_out_without_likelihoo
     assert len(review(truth, []).judged) == 8  # a list of boxes: nobody knows what was asked
     every = [*some, *({"image_id": n, "text": "[]"} for n in (1, 2, 3))]
     assert len(review(truth, every).judged) == 8 and not told(review(truth, every), "not judged")
+    assert (
+        review(truth, some).rests_on["likelihoods"] is None
+        and review(truth, some, likelihoods=[]).rests_on["likelihoods"]
+    )
     listed = review(truth, some, likelihoods=likelihoods[:7])
     assert told(listed, "1 label has no likelihood") and listed.rests_on["likelihoods"]
     assert listed.rests_on["likelihoods"] != review(truth, some, likelihoods=likelihoods).rests_on["likelihoods"]
@@ -417,3 +436,18 @@ def test_faults_among_answers_of_a_real_detector_are_found_better_than_by_overla
         assert all(item.answer is not None for item in found.findings if item.kind == "moved")
     (auroc, precision), (auroc_of_rule, precision_of_rule) = (np.mean(rows, axis=0) for rows in found_by.values())
     assert auroc > auroc_of_rule and precision > precision_of_rule + 0.1, found_by
+
+
+def test_an_answer_without_a_label_is_judged_by_whether_its_own_image_goes_on():
+    truth, rows = small()
+    for image in (1, 3):
+        rows.append({"image_id": image, "category_id": 1, "bbox": [150, 50, 40, 40], "score": 0.5})
+    ends = {0: -0.01, 1: -0.01, 2: -0.01, 3: -6.0}
+    likelihoods = [
+        LabelLikelihood(n, place, name_logprobs={"cat": -0.1, "dog": -0.1}, end_logprob=end)
+        for n, end in ends.items()
+        for place in (0, 1)
+    ]
+    found = review(truth, rows, likelihoods=likelihoods, least=0).findings
+    missing = {f.image_id: f.probability for f in found if f.kind == "missing"}
+    assert {*missing} == {1, 3} and missing[3] > 1.2 * missing[1]
