@@ -197,3 +197,20 @@ def test_gallery_without_images_says_whether_any_failed(tmp_path):
     assert "There is no image" in images.html()
     images.read("a.png", tmp_path / "a.png")
     assert "No image can be shown" in images.html() and set(MEANINGS) == {"hit", "false", "truth", "missed"}
+
+
+def test_style_and_script_of_a_page_stand_behind_those_of_all_and_each_threshold_has_its_casing():
+    html = page("t", "", style=".own{}", script="own();")
+    assert ".own{}</style>" in html and "own();</script>" in html
+    boxes = [Drawn("a", (0, 0, 1, 1), above=above) for above in (None, 0.2, 0.4)]
+    assert image_svg("a", (9, 9), boxes, threshold=0.3).count('class="casing"') == 3
+    assert "fine" not in image_svg("a", (9, 9), [Drawn("a", (0, 0, 1, 1), above=0.5)] * 50, threshold=0.1)
+    assert coloured_text("a\nb", []) == '<pre class="answer">a\nb</pre>'
+
+
+def test_five_problems_are_listed_and_a_full_budget_leaves_room_for_one_more(tmp_path):
+    images = Gallery(budget=4)
+    for n in range(7):
+        images._problems[str(n)] = ["a"]
+    images.add(Card("xxxx", ""))
+    assert len(images.notes) == 5 and not images.is_full

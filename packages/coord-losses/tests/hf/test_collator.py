@@ -127,8 +127,8 @@ def test_mask_of_a_sample_is_kept_and_other_sequences_are_padded_with_zero(side)
 @pytest.mark.parametrize(("token", "pad"), [(None, 0), (0, 0), (7, 7)])
 def test_padding_is_that_of_the_tokenizer_or_zero(token, pad):
     collate = CoordCollator(SimpleNamespace(pad_token_id=token), markers=(1, 2), vocab=tiny_models.VOCAB)
-    batch = collate([{"input_ids": ids, "labels": ids} for ids in ([5, 6], [8])])
-    assert batch["input_ids"].tolist() == [[5, 6], [8, pad]]
+    batch = collate([{"input_ids": ids, "labels": ids, "kinds": ids} for ids in ([5, 6], [8])])
+    assert batch["input_ids"].tolist() == [[5, 6], [8, pad]] and batch["kinds"].tolist() == [[5, 6], [8, 0]]
 
 
 def test_one_box_that_does_not_agree_is_told_also_beside_samples_without():
