@@ -21,12 +21,20 @@ def test_instance_lines_are_the_instances_of_read_instances(tmp_path):
     assert found.categories == (Category(1, "cat"),) and found.root == tmp_path and found.table is None
 
 
-def test_repeated_id_of_an_instance_line_is_left_out(tmp_path):
+@pytest.mark.parametrize("image_id", [1, 0, "", "x", None])
+def test_repeated_id_of_an_instance_line_is_left_out(tmp_path, image_id):
     path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(json.dumps({**GOOD, "image": name}) for name in ("a.jpg", "b.jpg")))
+    rows = [{**GOOD, "image": name, "image_id": image_id} for name in ("a.jpg", "b.jpg")]
+    path.write_text("\n".join(map(json.dumps, rows)))
     found = read_annotations(path)
-    assert [i.image for i in found.instances] == ["a.jpg"]
-    assert str(found.problems[0]).startswith(f"{path}:2: image_id: expected an id of its own, found 1")
+    if image_id is None:
+        assert len(found.instances) == 2 and not found.problems
+        return
+    assert [i.image for i in found.instances] == ["a.jpg"] and found.image_ids == [image_id]
+    (problem,) = found.problems
+    assert (
+        str(problem) == f"{path}:2: image_id: expected an id of its own, found {image_id!r}, which {path}:1 has already"
+    )
 
 
 @pytest.mark.parametrize("name", ["coco.json", "coco.jsonl", "coco"])
@@ -220,3 +228,20 @@ def test_json_lines_of_one_record_name_what_it_lacks(tmp_path):
                 read_annotations(path)
         else:
             assert len(read_annotations(path).problems) >= text.count("\n")
+
+
+def test_list_is_told_by_any_of_its_records_and_crowds_have_classes(tmp_path):
+    path, crowd = tmp_path / "a.json", {"desc": "crowd", "bbox": [0.0, 0.0, 0.5, 0.5], "iscrowd": True}
+    path.write_text(json.dumps([{"image": "a.jpg"}, {"image": "b.jpg", "objects": [crowd]}]))
+    found = read_annotations(path)
+    assert [i.image for i in found.instances] == ["b.jpg"] and found.categories == (Category(1, "crowd"),)
+
+
+@pytest.mark.parametrize("policy", ["drop_image", "drop_box"])
+def test_fault_of_a_record_leaves_it_out_whatever_its_boxes_are(policy):
+    for more in ({"width": -1}, {"image": 5}):
+        found = read_annotations([{**with_box(GOOD_BOX, SWAPPED), **more}, with_box(GOOD_BOX)], on_bad_box=policy)
+        assert len(found.instances) == 1 and {p.is_box for p in found.problems} == {True, False}
+    two = read_annotations([with_box(SWAPPED, GOOD_BOX, [0.6, 0.1, 0.1, 0.6])], on_bad_box="drop_box")
+    assert [len(i.objects) for i in two.instances] == [1] and len(two.problems) == 2
+    assert read_annotations([{"image": "a.jpg", "objects": [{"desc": "a", "bbox": GOOD_BOX, "area": 0}]}]).instances

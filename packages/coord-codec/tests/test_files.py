@@ -120,3 +120,14 @@ def test_id_is_a_whole_number_or_text(value, found):
             identifier(value, "x")
     else:
         assert repr(identifier(value, "x")) == repr(found)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"PK\3\4", b"\x1f\x8b\x08", b"BZh9", b"7z\xbc\xaf\x27\x1c", b"\xfd7zXZ\0", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd"],
+)
+def test_every_kind_of_archive_is_named(tmp_path, begin):
+    (tmp_path / "a").write_bytes(begin + b"\xff" * 9)
+    for read in (read_json, lambda path: list(read_json_lines(path)), lambda path: list(stream_lists(path))):
+        with pytest.raises(InputError, match="an archive; unpack it"):
+            read(tmp_path / "a")

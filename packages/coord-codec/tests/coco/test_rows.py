@@ -13,7 +13,7 @@ from coord_codec.coco.reader import AREA_TOO_LARGE, CROWDS, NOT_AROUND, WITHOUT_
 from coord_codec.coco.rows import PHRASES
 from coord_codec.coco.shapes import ROTATED, SEVERAL
 from coord_codec.fields import CERTAIN, DELETED, NOT_READ
-from coord_codec.origins import SHORT, WIDE
+from coord_codec.origins import ABOUT, ORIGINS, SHORT, WIDE
 
 AROUND, BESIDE = [[20, 10, 60, 10, 60, 40, 20, 40]], [[100, 10, 150, 10, 150, 40]]
 LARGEST = 1.05 * 41 * 31
@@ -240,3 +240,46 @@ def test_segments_of_panoptic_coco_are_named(coco):
     coco["annotations"] = [{"image_id": 9, "file_name": "b.png", "segments_info": [{"id": 1}]}]
     (problem,) = read_annotations(coco).problems
     assert problem.field == "segments_info" and "instances_*.json" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("name", "is_nothing"),
+    [
+        *(
+            (name, True)
+            for name in (
+                "empty",
+                "Blank",
+                "BACKGROUND",
+                "nothing",
+                "none",
+                " no animal",
+                "No_Animals",
+                "no object",
+                "no_objects",
+            )
+        ),
+        *((name, False) for name in ("no", "emptyness", "animal", "cat", "non")),
+    ],
+)
+def test_category_that_says_that_an_image_has_no_objects(coco, name, is_nothing):
+    coco["categories"].append({"id": 5, "name": name})
+    coco["annotations"] = [{"id": 1, "image_id": 9, "category_id": 5}]
+    found = read_annotations(coco)
+    assert (found.notes, len(found.problems)) == (({WITHOUT_OBJECTS: 1}, 0) if is_nothing else ({}, 1))
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("from-1", [3, 5, 12, 24]),
+        ("from-0", [2, 4, 12, 24]),
+        ("from-0-to-last", [2, 4, 11, 23]),
+        ("from-1-past-last", [3, 5, 13, 25]),
+        ("from-0-past-last", [2, 4, 13, 25]),
+        ("from-0-first-early", [1, 3, 12, 24]),
+    ],
+)
+def test_box_of_ten_by_twenty_pixels_is_that_of_every_origin(word, written):
+    assert ORIGINS[word].corners(written) == (2, 4, 12, 24) and ORIGINS[word].word == word
+    assert ABOUT.keys() == ORIGINS.keys() and len(set(ORIGINS.values())) == 6
