@@ -122,6 +122,8 @@ def test_fields_and_format_are_passed_on(tmp_path, monkeypatch, call):
         call(tmp_path / "a.csv", format="yolo")
     if call is coord_data.load:
         assert [o.desc for i in evidence.instances for o in i.objects] == ["dog"]
+        other = call(tmp_path / "a.parquet", fields="label=category")  # unpacked anew, not what was chosen before
+        assert [o.desc for i in other.instances for o in i.objects] == ["cat"]
 
 
 def test_findings_are_graded_by_their_share_sorted_and_written_as_they_are_read(tmp_path):

@@ -166,6 +166,11 @@ def test_stated_sizes_decide_where_pixels_say_too_little(tmp_path, size, stated,
     assert (found, of_stored) == ([(wanted, 4, reading)], swapped)
 
 
+def test_turned_images_whose_thumbnails_were_not_kept_are_opened_again(tmp_path):
+    raw, _ = turned_set(tmp_path, (6,), draw_stored=True)
+    assert turned(tmp_path, raw, ImageFolder(tmp_path).look_at_all(raw.files)) == ([("error", 10, "stored")], set())
+
+
 def test_image_of_unknown_size_is_not_turned(tmp_path):
     files = looks(ImageFile(None, "is no file", orientation=6), (9, 9))
     raw = boxes(["a", "b"], [(0, "x", BOX)], unit="unit")

@@ -171,6 +171,16 @@ def test_set_that_is_named_replaces_the_other_split(tmp_path):
     assert leak(examination_of(folder / "val.jsonl")) is None
 
 
+def test_other_split_is_read_by_the_same_rules(tmp_path):
+    (tmp_path / "in").mkdir()
+    folder = sets(tmp_path / "in", train=range(3), val=(2, 3))
+    for name in ("train", "val"):
+        (folder / f"{name}.jsonl").rename(tmp_path / f"{name}.jsonl")
+    for named, counts in (("train", ("1", "2")), ("val", ("1", "2"))):
+        found = examine_named(open_source(tmp_path / f"{named}.jsonl"), InspectionRules(images=folder), None)
+        assert leak(found)[:2] == counts and found.leak_roots == (folder, folder)
+
+
 def test_limits_apply_to_the_set_and_to_what_it_is_compared_with(tmp_path):
     folder = sets(tmp_path, b=(2, 3))
     objects = [{"desc": "cat", "bbox": [0.1, 0.2, 0.3 + n / 10, 0.6]} for n in range(3)]
