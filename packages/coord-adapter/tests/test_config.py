@@ -20,6 +20,7 @@ def test_token_ids_come_from_the_tokenizer_a_list_or_a_range_with_both_ends():
     ranged = CoordOffsetConfig.model_validate({"ids": {"start": 151670, "end": 152669}})
     assert ranged.ids == IdRange(start=151670, end=152669)
     assert ranged.token_ids([]) == list(range(151670, 152670))
+    assert CoordOffsetConfig(ids=IdRange(start=7, end=7)).token_ids([1]) == [7]
 
 
 @pytest.mark.parametrize(

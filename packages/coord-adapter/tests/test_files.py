@@ -281,7 +281,7 @@ def test_vanilla_file_names_nothing_of_this_package(tmp_path):
     save_as_trainable_tokens(peft_model(tied=False, modules_to_save=["merger"]), tmp_path / "vanilla")
     config = json.loads((tmp_path / "vanilla" / "adapter_config.json").read_text())
     assert config["trainable_token_indices"] == {"embed_tokens": IDS, "lm_head": IDS}
-    assert config["modules_to_save"] == ["merger"]
+    assert config["modules_to_save"] == ["merger"] and config["inference_mode"] is True
     assert config["auto_mapping"]["base_model_class"] == "Qwen3VLForConditionalGeneration"
     names = load_file(tmp_path / "vanilla" / "adapter_model.safetensors")
     assert not [name for name in names if "coord_offset" in name]

@@ -134,4 +134,5 @@ def test_problem_with_ids_names_the_id_without_a_row():
 def test_problem_with_fingerprint_needs_both_sides():
     for saved, expected in (("a", "a"), (None, "a"), ("a", None), ("", "a")):
         assert problem_with_fingerprint(saved, expected) is None
+    assert problem_with_fingerprint("f00d-1", "f00d-2") and problem_with_fingerprint("f00d", "f00d-2")
     assert "trained with 'a', this model's tokenizer is 'b'" in problem_with_fingerprint("a", "b")

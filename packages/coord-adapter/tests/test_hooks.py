@@ -304,3 +304,49 @@ def test_pickle_keeps_the_hooks():
         with torch.no_grad():
             tables_of(model).embed_offset.zero_()
         assert torch.equal(logits(twin), before)
+
+
+def test_vocabulary_is_looked_at_where_it_would_be_trained():
+    model = prepared()
+    model.requires_grad_(True)
+    with torch.no_grad():
+        model.train()(**batch())
+    model.eval()(**batch())
+    model.lm_head.weight.requires_grad_(False)
+    model.get_input_embeddings().weight.requires_grad_(False)
+    model.train()(**batch())
+    untied = prepared(False, False).train()
+    untied.lm_head.weight.requires_grad_(True)
+    with pytest.raises(ValueError, match="the output head was unfrozen"):
+        untied(**batch())
+
+
+def test_hidden_states_of_a_tuple_are_watched_and_the_caller_is_named_beyond_packages_below():
+    """Of a package whose name only begins as one of theirs the functions are the user's."""
+    space = {"__name__": "peft_tools.train"}
+    exec("def run(model, inputs): return model(**inputs, return_dict=False)[0]", space)
+    model = prepared(tie_head=False).train()
+    hidden = space["run"](model.model, batch())
+    with pytest.raises(ValueError, match=r"^peft_tools\.train\.run computed the loss"):
+        hidden.sum().backward()
+    model(**batch(), labels=batch()["input_ids"]).loss.backward()
+    hidden = space["run"](model.model, batch())  # what came before is no part of this one
+    with pytest.raises(ValueError, match="computed the loss"):
+        hidden.sum().backward()
+
+
+def test_head_with_lora_is_not_lent_and_offsets_are_saved_by_nobody(tmp_path):
+    model = shake(get_peft_model(ready(False), lora(target_modules=["lm_head"]))).train()
+    read = []
+
+    def loss_of(owner, hidden_NH):
+        read.append(owner.get_output_embeddings())
+        return cross_entropy(owner.lm_head(hidden_NH), targets())
+
+    owner = replaced(model, loss_of)
+    model(**batch()).backward()
+    assert read == [owner.lm_head]
+    bare = prepared()
+    with pytest.raises(ValueError, match="lose the offsets"):
+        bare.save_pretrained(tmp_path, state_dict=bare.state_dict())
+    assert not [*tmp_path.iterdir()]

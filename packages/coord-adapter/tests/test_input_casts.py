@@ -51,3 +51,11 @@ def test_casts_stay_without_autocast_and_for_dora(settings, autocast, casts):
     assert {layer.cast_input_dtype_enabled for layer in layers} == {True}
     with without_input_casts(nn.Linear(2, 2), True):
         pass
+
+
+def test_casts_stay_where_any_adapter_needs_them():
+    model = _adapted()
+    model.add_adapter("second", LoraConfig(r=2, target_modules=["0"], use_dora=True))
+    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    with without_input_casts(model, True):
+        assert {layer.cast_input_dtype_enabled for layer in layers} == {True}

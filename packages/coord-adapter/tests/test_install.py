@@ -21,8 +21,9 @@ from offset_tiny import (
 )
 from peft import LoraConfig, get_peft_model
 
-from coord_adapter import MODULE_NAME, bake_offsets, install_coord_offset_adapter
+from coord_adapter import MODULE_NAME, bake_offsets, install, install_coord_offset_adapter, reattach_coord_offset_hooks
 from coord_adapter.format import GUARD_NAME
+from coord_adapter.peft import deepspeed_keeps_master
 
 
 @pytest.mark.parametrize(
@@ -249,3 +250,76 @@ def test_bake_after_merging_lora_on_the_vocabulary_gives_equal_logits():
     torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
     moved = merged.lm_head.weight - tiny(False).lm_head.weight
     assert moved[OTHERS].abs().max() > 0.01  # LoRA moves every row, the offsets some of them on top
+
+
+@pytest.mark.parametrize(
+    ("dtype", "master", "resolved"),
+    [
+        ("auto", False, torch.float32),
+        ("auto", True, torch.bfloat16),
+        *(("float32", master, torch.float32) for master in (True, False)),
+        ("float16", True, torch.float16),
+    ],
+)
+def test_tables_are_as_narrow_as_the_model_only_with_a_float32_master(dtype, master, resolved, monkeypatch):
+    monkeypatch.setattr(install, "deepspeed_keeps_master", lambda: master)
+    assert install.resolve_dtype(dtype, torch.bfloat16) == resolved
+
+
+@pytest.mark.parametrize(
+    ("config", "keeps"),
+    [
+        (None, False),
+        ({}, False),
+        *(({name: {"enabled": value}}, value is True) for name in ("bf16", "fp16") for value in (True, False, "auto")),
+        ({"bf16": {"enabled": False}, "fp16": {"enabled": True}}, True),
+        ({"zero_optimization": {"enabled": True}}, False),
+    ],
+)
+def test_deepspeed_keeps_a_master_in_either_half_precision_that_is_on(config, keeps, monkeypatch):
+    monkeypatch.setattr("transformers.integrations.deepspeed.deepspeed_config", lambda: config)
+    assert deepspeed_keeps_master() is keeps
+
+
+def test_vocabulary_is_the_smaller_one_of_embedding_and_head():
+    model = tiny(False)
+    model.lm_head = torch.nn.Linear(H, V - 20, bias=False)
+    assert install.vocabulary_rows(model) == V - 20
+    with pytest.raises(ValueError, match=f"{V - 20} rows of the vocabulary"):
+        install_coord_offset_adapter(model, [V - 20])
+    model.lm_head = torch.nn.Linear(H, V + 20, bias=False)
+    assert install.vocabulary_rows(model) == V
+
+
+def test_reattached_tables_take_the_ids_of_a_vocabulary_that_grew():
+    model = prepared()
+    model.resize_token_embeddings(V + 20)
+    reattach_coord_offset_hooks(model)
+    later = prepared(ids=[3, 4]).state_dict()
+    later[f"{MODULE_NAME}.token_ids"] = torch.tensor([3, V + 9])
+    model.load_state_dict({name: tensor for name, tensor in later.items() if MODULE_NAME in name}, strict=False)
+    assert tables_of(model).token_ids.tolist() == [3, V + 9]
+
+
+def test_baked_model_has_none_of_the_attributes_of_one_with_offsets():
+    model = prepared(tie_head=False)
+    before = {*tiny().__dict__}
+    assert {*model.__dict__} > before
+    assert {*bake_offsets(model).__dict__} == before and not set(model._modules) ^ set(tiny()._modules)
+
+
+def test_embedding_that_zero_3_has_partitioned_is_taken_at_its_word():
+    class Scaled(torch.nn.Embedding):
+        embed_scale = 8.0
+
+        def forward(self, ids_BT):
+            return 8 * super().forward(ids_BT)
+
+    layer = Scaled(4, 3)
+    assert install._only_scales(layer)
+    layer.embed_scale = 7.0
+    assert not install._only_scales(layer)
+    for empty in (torch.empty(0), torch.empty(4, 3, device="meta")):
+        layer.weight = torch.nn.Parameter(empty)
+        assert install._only_scales(layer)
+    assert not install._only_scales(torch.nn.Embedding(4, 3))

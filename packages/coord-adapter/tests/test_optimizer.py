@@ -166,3 +166,44 @@ def test_groups_warn_of_tables_cast_to_half_precision():
 
 def test_offset_parameters_are_none_without_offsets():
     assert offset_parameters(tiny()) == {"embed": [], "head": []}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"head_lr": 2e-3}, "head_lr=0.002 has no effect"),
+        ({"head_lr": 2e-3, "embed_lr": 1e-3}, "head_lr=0.002 has no effect"),
+        ({"embed_lr": 1e-3}, None),
+        ({"tie_head": False, "head_lr": 2e-3}, None),
+        *(({"dtype": dtype}, "small updates are lost") for dtype in ("auto", "float32")),
+        *(({"dtype": dtype}, None) for dtype in ("bfloat16", "float16")),
+    ],
+)
+def test_setting_without_effect_and_tables_that_lose_updates_are_told(settings, told, recwarn):
+    model = peft_model(tie_head=settings.get("tie_head", True))
+    if "dtype" in settings:
+        model.to(torch.float16)
+    build_param_groups(APART, model, multimodal(model), CoordOffsetConfig(**settings))
+    assert [told in str(one.message) for one in recwarn.list] == ([True] if told else [])
+
+
+def test_each_group_of_two_tables_is_made_of_the_one_that_held_it():
+    model = peft_model(tie_head=False)
+    tables = tables_of(model)
+    rest = [
+        p
+        for p in model.parameters()
+        if p.requires_grad and p is not tables.embed_offset and p is not tables.head_offset
+    ]
+    groups = [
+        {"params": rest, "lr": 1.0},
+        {"params": [tables.head_offset], "lr": 2.0, "eps": 3},
+        {"params": [tables.embed_offset], "lr": 4.0},
+    ]
+    config = CoordOffsetConfig(tie_head=False, weight_decay=0.5)
+    assert build_param_groups(APART, model, groups, config)[1:] == [
+        {"params": [tables.embed_offset], "lr": 4.0, "weight_decay": 0.5},
+        {"params": [tables.head_offset], "lr": 2.0, "eps": 3, "weight_decay": 0.5},
+    ]
+    tables.head_offset.requires_grad_(False)
+    assert {role: len(found) for role, found in offset_parameters(model).items()} == {"embed": 1, "head": 0}

@@ -253,3 +253,26 @@ def test_hotswap_adapter_of_peft_swaps_lora_on_a_base_with_offsets(tmp_path):
     other.save_pretrained(tmp_path)
     hotswap_adapter(one, tmp_path, "default", torch_device="cpu")
     assert torch.equal(logits(one.eval()), logits(other.eval()))
+
+
+def test_indices_of_others_stay_beside_the_guard_and_names_match_whole_parts():
+    given = {"trainable_token_indices": {"other": [3]}, "modules_to_save": ["head", "my_lm_head", "tokens"]}
+    for made in (with_offset_modules(given), vars(with_offset_modules(LoraConfig(**given)))):
+        assert made["trainable_token_indices"] == {"other": [3], GUARD_NAME: [0]}
+        assert made["modules_to_save"] == [*given["modules_to_save"], MODULE_NAME]
+    assert with_offset_modules({"modules_to_save": [MODULE_NAME, "x"]})["modules_to_save"] == ["x", MODULE_NAME]
+    for name in ("model.language_model.embed_tokens", "language_model.embed_tokens", "embed_tokens", "lm_head"):
+        with pytest.raises(ValueError, match="modules_to_save trains all of"):
+            check_peft_config({"modules_to_save": [name]})
+
+
+def test_guard_keeps_every_adapter_that_it_has_met(tmp_path):
+    model = peft_model()
+    guard = model.base_model.model._modules[GUARD_NAME]
+    peft_model(ids=IDS[:10]).save_pretrained(tmp_path / "b")
+    model.load_adapter(tmp_path / "b", "b")
+    logits(model)
+    guard.follow(["default"], {"default"})
+    assert guard._get_available_adapters() == {"default", "b"} and guard.check_set_adapter(["x", "b"]) == "b"
+    guard.delete_adapter("default", ["default", "b"])
+    assert guard._get_available_adapters() == {"b"} and guard.active_adapters == ["b"]

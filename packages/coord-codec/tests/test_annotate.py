@@ -107,3 +107,15 @@ def test_a_wrong_box_is_named_and_the_record_left_alone(bad, words):
     with pytest.raises(ValueError, match=r"^objects\[1\]\.bbox: ") as caught:
         annotate_coord_tokens(r)
     assert words in str(caught.value) and str(r) == str(before)
+
+
+def test_box_and_shape_of_an_object_are_annotated_beside_each_other():
+    shapes = {"point": [5, 6], "polygon": [5, 1, 9, 5, 1, 5], "oriented": [5, 1, 9, 5, 5, 9, 1, 5], "keypoints": [1, 2]}
+    for name, bins in shapes.items():
+        shape = {"type": name, "coordinates": tokens(*bins)}
+        r = {"objects": [{"bbox": tokens(1, 2, 3, 4), "geometry": shape}, {"geometry": {**shape, "coordinates": bins}}]}
+        assert annotate_coord_tokens(r) is True
+        first, second = r["objects"]
+        assert first["_coord_token_ints"] == {"bbox": [1, 2, 3, 4], name: bins} and "_coord_tokens" not in second
+        assert first["_coord_tokens"] == {"bbox": tokens(1, 2, 3, 4), name: tokens(*bins)}
+        assert first["_coord_token_norm"] == {"bbox": [0.001, 0.002, 0.003, 0.004], name: [k / 1000 for k in bins]}

@@ -128,3 +128,30 @@ def test_tables_with_and_without_shapes_are_not_joined():
     for parts in ([], [box, shape]):
         with pytest.raises(ValueError, match="expected one or more tables"):
             BoxTable.concatenate(parts)
+
+
+def test_names_and_sizes_stay_with_their_images_and_tables_differ_in_every_column():
+    def made(**changes):
+        values = {"image_ids": [7, 8], "names": ["a", "b"], "sizes_I2": [[4, 3], [9, 9]], "labels": ["cat"], **changes}
+        return BoxTable.of(**{"image_N": [0, 1], "label_N": [0, 0], "boxes_N4": [[0, 0, 1, 1]] * 2, **values})
+
+    other = made(image_ids=[9, 8], names=["c", "d"], sizes_I2=[[1, 2], [5, 6]], order_N=[5, 4], flags_N=[1, 2])
+    joined = BoxTable.concatenate([made(), other])
+    assert (joined.image_ids, joined.names) == ((7, 8, 9), ("a", "b", "c"))
+    assert joined.sizes_I2.tolist() == [[4, 3], [9, 9], [1, 2]] and joined.image_N.tolist() == [0, 1, 2, 1]
+    assert joined.order_N.tolist() == [0, 1, 5, 4] and joined.flags_N.tolist() == [0, 0, 1, 2]
+    shaped = {"vertices_V2": [[0, 0], [1, 1]], "starts_N1": [0, 1, 2]}
+    changes = [
+        *({"image_ids": [7, 9]}, {"names": ["a", "c"]}, {"sizes_I2": [[4, 3], [9, 8]]}, {"labels": ["dog"]}),
+        *({"image_N": [0, 0]}, {"label_N": [0, 1], "labels": ["cat", "cat"]}, {"boxes_N4": [[0, 0, 1, 2]] * 2}),
+        *({"sides_N2": [[1, 1], [1, 2]]}, {"area_N": [1, 2]}, {"score_N": [0.5, 0.5]}, {"order_N": [1, 0]}),
+        *({"flags_N": [0, 1]}, {"row_N": [1, 0]}, shaped, {**shaped, "vertices_V2": [[0, 0], [1, 2]]}),
+    ]
+    tables = [made(), *(made(**change) for change in changes)]
+    assert [[a == b for b in tables] for a in tables] == [
+        [n == m for m in range(len(tables))] for n in range(len(tables))
+    ]
+    assert made(score_N=[np.nan, np.nan]) == made() and made() != "table"
+    assert made().of_images([False, True]).names == ("b",) and made().of_images([False, True]).sizes_I2.tolist() == [
+        [9, 9]
+    ]

@@ -51,3 +51,27 @@ def test_sizes_of_many_images_are_those_of_each():
     small, large = smart_resize(20, 30, **limits), smart_resize(5000, 4000, **limits)
     assert small[0] * small[1] >= limits["min_pixels"] and large[0] * large[1] <= limits["max_pixels"]
     assert smart_resize(56, 56, **limits) == (56, 56) and smart_resize(42, 70, **limits) == (56, 56)
+
+
+@pytest.mark.parametrize(("factor", "least", "most"), [(28, 56 * 56, 28 * 28 * 1280), (32, 256 * 256, 1024 * 1024)])
+def test_resized_sides_are_those_of_the_published_rule(factor, least, most):
+    """Rounded sides decide whether an image is too large or too small, and an image at a limit is neither."""
+    draw = np.random.default_rng(1)
+    sizes = [
+        *map(tuple, draw.integers(10, 2500, (300, 2)).tolist()),
+        (factor, factor),
+        (1024, 1024),
+        (1010, 1040),
+        (57, 55),
+        (10, 2500),
+    ]
+    for width, height in sizes:
+        sides = [max(factor, round(side / factor) * factor) for side in (width, height)]
+        scale = np.sqrt(width * height / most) if np.prod(sides) > most else np.sqrt(width * height / least)
+        if np.prod(sides) > most:
+            sides = [max(factor, int(np.floor(side / scale / factor)) * factor) for side in (width, height)]
+        elif np.prod(sides) < least:
+            sides = [int(np.ceil(side / scale / factor)) * factor for side in (width, height)]
+        found = smart_resize(width, height, factor=factor, min_pixels=least, max_pixels=most)
+        assert found == tuple(sides), (width, height)
+        assert not any(side % factor for side in found)

@@ -9,10 +9,14 @@ from coord_codec import InputError, Instance, read_annotations
 from coord_codec.fields import (
     check_places,
     check_unit,
+    is_deleted,
     largest_turn,
     meaning_of,
+    names_place,
+    numbers_of_images,
     outline_beside,
     rotated_corners,
+    states_more,
     turn_of,
 )
 
@@ -174,3 +178,140 @@ def test_names_of_no_meaning_change_nothing():
         "breed",
         "track_id",
     }
+
+
+@pytest.mark.parametrize(
+    ("record", "degrees"),
+    [
+        ({"angle_deg": 30, "rotation_deg": 210}, 30),
+        ({"angle_deg": 30, "rotation_deg": 0}, 30),
+        ({"angle_deg": 30, "rotation_deg": 31}, None),
+        *(({"angle_deg": turn}, 0) for turn in (0, 180, 360, -180, 540)),
+        ({"angle_deg": 90}, 90),
+        ({"angle": 1e6}, 0),
+        ({"angle": "1e7", "rotation_deg": 30}, 30),
+        ({"angle": 999_999}, 999_999),
+        ({"angle": 6.2}, None),
+        ({"angle": 6.3}, 6.3),
+        ({"angle": True}, None),
+        ({"angle": False}, 0),
+        ({"angle": "left"}, 0),
+        ({"heading": 30}, None),
+        ({"attributes": {"rotation": 0.5}}, 0.5),
+    ],
+)
+def test_angle_of_a_box_is_one_and_half_turns_are_none(record, degrees):
+    if degrees is None:
+        with pytest.raises(InputError):
+            turn_of(record)
+    else:
+        assert turn_of(record) == degrees
+
+
+def test_names_number_no_images_and_numbers_do_only_if_each_has_its_own():
+    rows = [
+        {"image_id": 7, "image_name": "a", "frame": 0, "page": 1},
+        {"image_id": 9, "image_name": "b", "frame": 1, "page": 2},
+    ]
+    assert numbers_of_images(rows) == {"frame"} and numbers_of_images(rows[:1]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("field", "unit", "agrees"),
+    [
+        *(({"origin": value}, "pixels", True) for value in ([0, 0], "top-left", 0, "", None)),
+        *(({"origin": value}, "pixels", False) for value in ([1, 1], [0, 0.5], "bottom-left", 1, "centre")),
+        *(({"scale": value}, "thousandths", True) for value in (1, 1000, "1000")),
+        *(({"scale": value}, "thousandths", False) for value in (2, 100, [1, 2])),
+        *(({"scale": value}, "pixels", value == 1) for value in (1, 2, 1000)),
+        *(({"normalized": value}, "fractions", value) for value in (True, False, 1, 0)),
+        *(({"absolute": value}, "pixels", value) for value in (True, False, 1, 0)),
+        *(({"bbox_mode": value}, "pixels", value == 1) for value in (0, 1, 2, 3)),
+        *(({"bbox_mode": value}, "fractions", value == 3) for value in (0, 1, 2, 3)),
+        *(({"unit": value}, "fractions", value == "rel") for value in ("rel", "px", "norm1000", "percent", "what")),
+        *(
+            ({"bbox_format": value}, "pixels", "xywh" in value.lower())
+            for value in ("xywh", "BoxMode.XYWH_ABS", "xyxy", "x1y1")
+        ),
+    ],
+)
+def test_unit_beside_a_box_agrees_or_is_refused(field, unit, agrees):
+    if agrees:
+        check_unit(field, "xywh", unit, "setting")
+    else:
+        with pytest.raises(InputError, match=f"^{next(iter(field))}: expected xywh in {unit}"):
+            check_unit(field, "xywh", unit, "setting")
+
+
+@pytest.mark.parametrize(
+    ("apart", "scale", "is_around"), [(1.9, 1, True), (2.1, 1, False), (1.1, 0.01, False), (0.9, 0.01, True)]
+)
+def test_box_lies_around_its_outline_to_a_hundredth_and_to_a_pixel_where_it_has_some(apart, scale, is_around):
+    outline = [c * scale for c in (0, 0, 100, 0, 100, 50, 0, 50)]
+    found = outline_beside({"obb": outline}, (apart * scale, 0, 100 * scale, 50 * scale))
+    assert found == (None if is_around else outline)
+
+
+@pytest.mark.parametrize(
+    ("record", "further", "deleted"),
+    [
+        *(({"deleted": value}, (), True) for value in (True, 1, "1", "True", "yes", "rejected")),
+        *(({"deleted": value}, (), False) for value in (False, 0, "no", None, "")),
+        *(({"exists": value}, (), True) for value in (False, 0, "no")),
+        ({"exists": True}, (), False),
+        ({"visible": 0}, (), False),
+        ({"visible": 0}, ("aside",), True),
+        ({"status": "hidden"}, ("aside",), True),
+        ({"a": 1, "deleted": 0, "removed": 1}, (), True),
+    ],
+)
+def test_object_is_deleted_by_what_its_fields_say(record, further, deleted):
+    assert is_deleted(record, *further) is deleted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        *(("frame", value, True) for value in (0, 3, "0", "a.jpg", 0.0)),
+        *(("frame", value, False) for value in (None, "", " ", True, False)),
+        *(("view", value, True) for value in (0, 2, "2", "view 3", "b", "tile_07")),
+        *(("view", value, False) for value in ("front", "", "left side", None)),
+    ],
+)
+def test_number_of_zero_names_a_place_and_a_word_of_a_view_none(name, value, named):
+    assert names_place(name, value) is named
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "apart"),
+    [
+        *(({"timestamp": 1.5}, {"timestamp": value}, value != 1.5) for value in (1.5, 2, 1e6, "2024-01-01")),
+        ({"timestamp": 1.7e9}, {"timestamp": 1.8e9}, False),  # when they were labelled
+        *(({"frame": 0}, {"frame": value}, value == 1) for value in (0, 1, None, "")),
+        ({"view": "front"}, {"view": "side"}, False),
+        ({"view": 1}, {"view": 2}, True),
+        ({"frame": 1}, {"image": "a.jpg"}, False),
+    ],
+)
+def test_objects_of_two_places_are_of_two_images(first, second, apart):
+    seconds = all(
+        isinstance(row.get("timestamp", 0), (int, float)) and row.get("timestamp", 0) < 1e6 for row in (first, second)
+    )
+    if apart and seconds:
+        with pytest.raises(InputError, match="expected objects of one image"):
+            check_places([first, second])
+    else:
+        check_places([first, second])
+
+
+@pytest.mark.parametrize(
+    "field", [{"image_source": "web"}, {"image_type": "rgb"}, {"camera": 3}, {"page": 7}, {"timestamp": 2}]
+)
+def test_what_names_no_image_may_differ_from_the_record(field):
+    check_places([field], {"image": "a.jpg", "image_id": 5})
+    assert not states_more({"id": 1, **field}) and states_more({"id": 1, "frame": 3})
+    assert (
+        states_more({"id": 1, "obb": []})
+        and states_more({"bbox": 1, "deleted": 0, "note": 1})
+        and not states_more({"id": 1, "note": 2})
+    )

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from coord_codec import InputError, read_annotations, read_instances
-from coord_codec.files import decode_json, read_json, read_json_lines, write_text
+from coord_codec.files import decode_json, identifier, path_inside, read_json, read_json_lines, read_text, write_text
 from coord_codec.json_stream import stream_lists
 
 WHOLE = r'{"a": [1, -0, "x\né", null, true], "b": {"a": 1.5e-7, "a": 2}}'
@@ -87,3 +87,47 @@ def test_name_of_the_longest_length_in_bytes_is_written(tmp_path):
     path = tmp_path / ("\N{CAT FACE}" * 60 + ".json")
     write_text(path, "text")
     assert path.read_text() == "text" and list(tmp_path.iterdir()) == [path]
+
+
+def test_every_kind_of_line_end_is_one(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\rb\r\nc\n\rd")
+    assert read_text(tmp_path / "a") == "a\nb\nc\n\nd"
+
+
+@pytest.mark.parametrize("name", ["../images2/a.png", "..", "../..", "/etc/passwd", "link/a.png", "sub/../../b"])
+def test_path_outside_its_folder_is_refused_also_beside_it(tmp_path, name):
+    for folder in ("images/sub", "images2"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "images/link").symlink_to(tmp_path / "images2")
+    with pytest.raises(InputError, match="lies outside the folder"):
+        path_inside(tmp_path / "images", name)
+    for inside in ("a.png", "sub/../a.png", "."):
+        assert path_inside(tmp_path / "images", inside).is_relative_to(tmp_path / "images")
+
+
+def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path):
+    write_text(tmp_path / "new" / "er" / "a", "x\ud800y")
+    assert (tmp_path / "new" / "er" / "a").read_text() == "x?y"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [("a", "a"), (7, 7), (0, 0), (7.0, 7), (True, None), (7.5, None), (None, None), (float("inf"), None)],
+)
+def test_id_is_a_whole_number_or_text(value, found):
+    if found is None:
+        with pytest.raises(InputError, match="x: expected a whole number or text"):
+            identifier(value, "x")
+    else:
+        assert repr(identifier(value, "x")) == repr(found)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"PK\3\4", b"\x1f\x8b\x08", b"BZh9", b"7z\xbc\xaf\x27\x1c", b"\xfd7zXZ\0", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd"],
+)
+def test_every_kind_of_archive_is_named(tmp_path, begin):
+    (tmp_path / "a").write_bytes(begin + b"\xff" * 9)
+    for read in (read_json, lambda path: list(read_json_lines(path)), lambda path: list(stream_lists(path))):
+        with pytest.raises(InputError, match="an archive; unpack it"):
+            read(tmp_path / "a")

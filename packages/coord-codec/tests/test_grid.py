@@ -26,7 +26,8 @@ def test_hand_worked_values():
 
 
 def test_the_grid_of_peers_differs_where_it_should():
-    assert CoordGrid(1000, 999).dequantize(999) == 1.0
+    assert CoordGrid(1000, 999).dequantize(999) == CoordGrid(1000, 999).dequantize(np.array([999]))[0] == 1.0
+    assert CoordGrid(50, 100).dequantize(np.array([49])).tolist() == [0.49] and CoordGrid(50, 100).quantize(0.9) == 49
     assert CoordGrid(1000, 999).quantize(0.5) == 500  # 499.5 to even
     assert CoordGrid().quantize(0.5) == 500
 
@@ -118,7 +119,7 @@ def test_other_types_are_named(bad):
 
 
 @pytest.mark.parametrize(
-    ("field", "bad"), [("bins", 1), ("bins", 2.5), ("bins", True), ("scale", 0), ("scale", "1000")]
+    ("field", "bad"), [("bins", 1), ("bins", 2.5), ("bins", True), ("scale", True), ("scale", 0), ("scale", "1000")]
 )
 def test_a_grid_without_sense_is_refused(field, bad):
     with pytest.raises(ValueError, match=f"CoordGrid.{field}"):

@@ -55,6 +55,8 @@ def test_orientation_is_applied(tmp_path, orientation, name, options):
     assert facts.size == decoded.size == expected.shape[1::-1] and facts.stored_size == (32, 8)
     assert len(facts.notes) == (orientation in range(2, 9))
     assert facts.orientation == (orientation if facts.notes else 1)
+    told, image = facts_and_image(path.read_bytes(), at_most=(1, 1) if name != "a.jpg" else None)
+    assert told == facts and np.array_equal(np.asarray(image), np.asarray(decoded))
 
 
 ALPHA = np.dstack([RGB, RAMP])
@@ -83,8 +85,17 @@ KINDS = {
     "16 bits, tiff": ("a.tiff", lambda: Image.fromarray(DEEP), grey(RAMP), 0, True),
     "32 bits within 255": ("a.tiff", lambda: Image.fromarray(RAMP.astype(np.int32)), grey(RAMP), 0, True),
     "32 bits, stretched": ("a.tiff", lambda: Image.fromarray(RAMP.astype(np.int32) * 10**6), grey(RAMP), 0, True),
+    "32 bits of 16": ("a.tiff", lambda: Image.fromarray(255 * 257 - RAMP.astype(np.int32) * 16), None, 0, True),
+    "32 bits, 0 and 1": ("a.tiff", lambda: Image.fromarray((RAMP > 9).astype(np.int32)), grey(RAMP > 9), 0, True),
     "float within 1": ("a.tiff", lambda: Image.fromarray(UNIT), grey(RAMP), 0, True),
     "float within 255": ("a.tiff", lambda: Image.fromarray(UNIT * 255), grey(RAMP), 0, True),
+    "16 bits, big-endian": (
+        "a.tiff",
+        lambda: Image.frombytes("I;16B", (32, 8), DEEP.astype(">u2").tobytes()),
+        grey(RAMP),
+        0,
+        True,
+    ),
     "float, negative": ("a.tiff", lambda: Image.fromarray(UNIT * 4 - 2), grey(RAMP), 0, True),
     "alpha": ("a.png", lambda: Image.fromarray(ALPHA), OVER_WHITE, 1, True),
     "grey with alpha": ("a.png", lambda: Image.merge("LA", [Image.fromarray(RAMP)] * 2), None, 1, True),
@@ -96,6 +107,7 @@ KINDS = {
 EXPECTED = {
     "grey with alpha": grey(np.rint(RAMP * (RAMP / 255.0) + 255 * (1 - RAMP / 255.0))),
     "cmyk": grey(255 - RAMP),
+    "32 bits of 16": grey(np.rint(255 - RAMP.astype(int) * 16 / 257)),
 }
 
 
@@ -108,6 +120,21 @@ def test_kind_of_file_becomes_rgb(tmp_path, kind):
     expected = EXPECTED.get(kind, expected)
     assert np.abs(np.asarray(found, dtype=float) - expected).max() <= tolerance
     assert bool(image_facts(path).notes) == counted
+    facts, image = facts_and_image(path.read_bytes())
+    assert np.array_equal(np.asarray(image), np.asarray(found)) and facts.notes == image_facts(path).notes
+    deep = kind.startswith(("16", "32", "float"))
+    values = np.asarray(make())
+    values = values if values.dtype.kind != "V" else DEEP
+    assert facts.value_range == ((float(values.min()), float(values.max())) if deep else None)
+
+
+def test_image_of_exactly_the_largest_size_is_decoded(tmp_path):
+    for name in ("a.png", "a.jpg"):
+        path = saved(tmp_path / name, Image.fromarray(RGB))
+        assert decode_image(path, max_pixels=256).size == image_facts(path, max_pixels=256).size == (32, 8)
+        for look in (decode_image, image_facts):
+            with pytest.raises(ImageError, match="32 x 8 pixels are too many"):
+                look(path, max_pixels=255)
 
 
 def test_animation_gives_its_first_frame(tmp_path):
@@ -213,6 +240,8 @@ def test_jpeg_header_is_what_pillow_says_also_when_cut_off(tmp_path, monkeypatch
 def test_plain_jpeg_is_told_without_pillow(tmp_path):
     Image.new("RGB", (37, 21)).save(tmp_path / "a.jpg")
     assert images._plain_jpeg_size(tmp_path / "a.jpg") == (37, 21)
+    Image.new("CMYK", (37, 21)).save(tmp_path / "b.jpg")
+    assert images._plain_jpeg_size(tmp_path / "b.jpg") is None
 
 
 def tiff(data, *directories):
@@ -253,6 +282,14 @@ FILES = {
         tiff(bytes([30, 90, 200, 0] * 8), tags_of(bits=(8,) * 4, counts=(32,), t338=(2,), t33550=(1, 1, 0))),
         (255, 255, 255),
     ),
+    "transparency in part": (
+        tiff(
+            bytes([30, 90, 200, 0] + [30, 90, 200, 255] * 7),
+            tags_of(bits=(8,) * 4, counts=(32,), t338=(2,), t33550=(1, 1, 0)),
+        ),
+        (255, 255, 255),
+    ),
+    "colours of a place": (tiff(bytes([30, 90, 200] * 8), tags_of(t33550=(1, 1, 0))), (30, 90, 200)),
     "a mask of GDAL": (tiff(BANDS[:24], tags_of(), {**tags_of(4, (1,), counts=(2,)), 254: [4]}), (30, 90, 200)),
 }
 
@@ -265,7 +302,8 @@ def test_tiff_of_remote_sensing_has_its_colours(tmp_path, case):
     for decoded in (image, decode_image(content), decode_image(tmp_path / "a.tif")):
         assert decoded.size == (4, 2) == facts.size and decoded.getpixel((0, 0)) == colour
     assert (images.DEEP in facts.notes, facts.value_range) == ("16" in case, (768, 60159) if "16" in case else None)
-    assert (FOURTH_BAND in facts.notes) == (case in ("infrared", "transparency"))
+    assert len(facts.notes) == (not case.startswith(("a mask", "colours")))
+    assert (FOURTH_BAND in facts.notes) == (case.startswith(("infrared", "transparency")))
 
 
 def test_values_of_12_bits_in_a_png_of_16_are_told(tmp_path):
@@ -275,3 +313,16 @@ def test_values_of_12_bits_in_a_png_of_16_are_told(tmp_path):
     parts = [struct.pack(">I", len(data)) + k + data + struct.pack(">I", zlib.crc32(k + data)) for k, data in chunks]
     facts, _ = facts_and_image(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
     assert images.DEEP in facts.notes and facts.value_range == (15 * 256, 4095)
+
+
+def test_values_that_are_no_numbers_have_no_part_in_the_range(tmp_path):
+    values = np.linspace(10, 200, 256, dtype=np.float32).reshape(8, 32)
+    values[0, :3] = np.nan, np.inf, -np.inf
+    facts, image = facts_and_image(saved(tmp_path / "a.tiff", Image.fromarray(values)).read_bytes())
+    assert facts.value_range == (0, 200) and image.getpixel((31, 7)) == (200, 200, 200)
+
+
+def test_data_url_is_a_jpeg_of_the_quality_asked_for():
+    image = Image.effect_noise((64, 64), 90).convert("RGB")
+    lengths = [len(images.data_url(image, quality)) for quality in (20, 75, 80, 95)]
+    assert lengths == sorted(set(lengths)) and lengths[2] == len(images.data_url(image))

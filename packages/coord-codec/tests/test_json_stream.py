@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from coord_codec import InputError, json_stream
+from coord_codec import InputError, json_file, json_stream
+from coord_codec.json_file import JsonFile
 from coord_codec.json_numbers import NumberRows
 from coord_codec.json_stream import stream_lists
 
@@ -47,6 +48,7 @@ def test_stream_lists_equals_json_loads_wherever_blocks_end(tmp_path, monkeypatc
         ('{"a" 1}', "expected :, found 1"),
         ("{1: 2}", "expected a key"),
         ('{"a": 1} x', "after the end"),
+        ('{"a": 1', "expected , or }, found the end"),
         ('{"a": [' + "[" * 100_000, "recursion"),
     ],
 )
@@ -72,6 +74,7 @@ ROWS = {
     "exponents": ('{"s": 1e-7}, {"s": 12e-12}', 2),
     "exponents without a sign": ('{"s": 1e7}, {"s": 2e7}', 0),
     "exponents in one row": ('{"s": 1.5}, {"s": 2E-7}', 0),
+    "a key after a list": ('{"b": [1, 2], "id": 3}, {"b": [4, 5], "id": 6}', 2),
     "of 70 bits": ('{"id": 1180591620717411303424}, {"id": 2}', 2),
     "another order": ('{"id": 1, "s": 2}, {"s": 2, "id": 1}', 0),
     "another key": ('{"id": 1}, {"di": 1}', 0),
@@ -115,3 +118,14 @@ def test_line_of_a_fault_is_that_of_the_file_beyond_many_blocks(tmp_path, monkey
     (tmp_path / "a.json").write_text('{"annotations": [\n' + ",\n".join(rows) + "\n]}")
     with pytest.raises(InputError, match=r"a\.json, line 152: "):
         list(stream_lists(tmp_path / "a.json"))
+
+
+def test_file_that_was_read_is_opened_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_file, "_HELD", 4)
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n\n{"b": 2}\n')
+    read, fresh = JsonFile(path), JsonFile(path)
+    content = read.content
+    path.write_text('{"a": 3}\n')
+    assert read.open().read() == content and [number for number, _ in read.rows] == [1, 3]
+    assert [row for _, row in fresh.rows] == [{"a": 3}]

@@ -184,3 +184,8 @@ def test_the_bins_are_read_where_they_are_predicted_and_nowhere_else(markers):
             assert read(logits, layout, shift).tolist() != boxes
 
     check()
+
+
+def test_point_is_the_pair_with_the_shorter_gap():
+    layout = find_layout([T, A, 8, 9, B, 7, C, 8, 9, D, 7, A], VOCAB, geometry="point")
+    assert [o.bins for o in layout.objects] == [(20, 30), (40, 10)] and reasons(layout) == [(1, 2, Reason.ARITY)]

@@ -7,6 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from coord_codec import Instance, Object, read_annotations
+from coord_codec.boxes import widened
+from coord_codec.records import descriptions_in, phrase_of, with_uncertain
 
 BOX = [0.1, 0.2, 0.3, 0.4]
 
@@ -92,7 +94,16 @@ def box_fault_in_bins(bbox):
 
 REFUSED = {
     "expected x1 < x2 and y1 < y2": [[0.3, 0.2, 0.1, 0.4], [0.1, 0.4, 0.3, 0.2], [0.1, 0.2, 0.1, 0.4], [0, 0, 0, 0]],
-    "outside [0, 1]": [[12, 34, 56, 78], [-0.1, 0, 1, 1], [0, 0, 1, math.nan], [0, 0, math.inf, 1], [0, 0, 10**400, 1]],
+    "outside [0, 1]": [
+        [12, 34, 56, 78],
+        [0.0, 0.0, 1.5, 1.0],
+        [0.0, 0.5, 1.0, 1.5],
+        [-0.5, 0.0, 0.5, 1.0],
+        [-0.1, 0, 1, 1],
+        [0, 0, 1, math.nan],
+        [0, 0, math.inf, 1],
+        [0, 0, 10**400, 1],
+    ],
     "expected four values x1, y1, x2, y2": [[0, 0, 1], [0, 0, 1, 1, 1], [], None, "0 0 1 1", 5, {"x": 1}],
     "expected four numbers or four coordinate tokens": [[0, 0, True, 1], [0, 0, None, 1], [0, [0], 1, 1]],
 }
@@ -136,6 +147,9 @@ def test_descriptions_are_any_words(desc):
         ("cat <|coord_*|>", "<|coord_*|>"),
         ("cat <|coord_1000|>", "<|coord_1000|>"),
         ("cat<|im_end|>", "<|im_end|>"),
+        *((f"a {token} b", token) for token in ("<image>", "<video>", "<audio>", "<IMG_CONTEXT>", "[IMG]")),
+        *((f"a{token}", token) for token in ("<start_of_image>", "<image_soft_token>", "<audio_soft_token>")),
+        *((token, token) for token in ("<|object_ref_start|>", "<|object_ref_end|>", "<|box_end|>", "<|image_pad|>")),
         ("\ud800", "surrogate"),
         (5, "string"),
         (None, "string"),
@@ -160,3 +174,45 @@ def test_missing_fields_are_named():
     with pytest.raises(ValidationError) as caught:
         Instance.model_validate({"objects": [{"desc": "cat"}, {"bbox": BOX}]})
     assert [e["loc"] for e in caught.value.errors()] == [("image",), ("objects", 0, "bbox"), ("objects", 1, "desc")]
+
+
+@pytest.mark.parametrize(
+    ("box", "wide"),
+    [
+        ((0.5, 0.25, 0.5, 0.75), (0.4995, 0.25, 0.5005, 0.75)),
+        ((0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0005, 0.0005)),
+        ((1.0, 0.5, 1.0, 0.5), (0.9995, 0.4995, 1.0, 0.5005)),
+        ((0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4)),
+    ],
+)
+def test_box_around_a_shape_without_an_extent_has_one_within_the_image(box, wide):
+    assert widened(box) == pytest.approx(wide)
+
+
+def test_refused_descriptions_join_those_that_were_uncertain_and_must_be_words():
+    instance = Instance(image="a.jpg", objects=[], uncertain=["owl", "cat"], absent="cow", query=" ")
+    joined = with_uncertain(instance, ["dog", "cat", None, 5, "", "<|box_end|>"])
+    assert (
+        descriptions_in(joined, "uncertain") == ("cat", "dog", "owl") and with_uncertain(instance, [None]) is instance
+    )
+    assert descriptions_in(instance, "absent") is None and descriptions_in(instance, "other") is None
+    assert phrase_of(instance) is None and phrase_of(Instance(image="a.jpg", objects=[], query="a cat")) == "a cat"
+
+
+def test_fraction_of_a_pixel_or_of_an_id_is_none():
+    for field in ("width", "height", "image_id"):
+        assert any(name.split(".")[0] == field for name in faults(**{field: 7.5}))
+        assert getattr(Instance(image="a.jpg", objects=[], **{field: 7.0}), field) == 7
+
+
+def test_shape_is_kept_beside_a_box_and_read_in_bins_with_it():
+    shape = {"type": "point", "coordinates": [100, 200]}
+    in_bins = {"image": "a.jpg", "objects": [{"desc": "a", "bbox": [0, 0, 500, 500], "geometry": shape}]}
+    (obj,) = Instance(**in_bins, coord_space="bins").objects
+    assert (obj.bbox, obj.geometry.coordinates) == ((0.0, 0.0, 0.5, 0.5), (0.1, 0.2))
+    assert Object(desc="a", bbox=BOX, geometry={"type": "point", "coordinates": [0.9, 0.9]}).bbox == tuple(BOX)
+    with pytest.raises(ValueError, match="expected four values"):
+        Object(desc="a", bbox=[], geometry={"type": "point", "coordinates": [0.9, 0.9]})
+    for more in ({"angle_deg": 30}, {"obb": [1] * 8}):
+        told = faults(objects=[{"desc": "a", "bbox": BOX, **more}])
+        assert any("beside bbox" in message for message in told.values())

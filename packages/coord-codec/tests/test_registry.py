@@ -16,6 +16,8 @@ def test_rows_stand_in_the_order_of_trying(table):
     table.add("ring", 3, first=True)
     assert list(table) == ["ring", "box", "point", "line"]
     assert table.added == {"ring", "line"}
+    assert table.add("line", 7, first=True, replace=True) == 7
+    assert dict(table) == {"line": 7, "ring": 3, "box": 4, "point": 2} and next(iter(table)) == "line"
 
 
 def test_equal_row_is_added_again_and_another_one_refused(table):

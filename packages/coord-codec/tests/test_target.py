@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coord_codec import MARKERS, CoordGrid, Instance, MarkerFamily, Object, encode_target, order_objects, select_objects
+from coord_codec import (
+    MARKERS,
+    CoordGrid,
+    Geometry,
+    Instance,
+    MarkerFamily,
+    Object,
+    encode_target,
+    order_objects,
+    select_objects,
+)
 
 CAT = {"desc": "cat", "bbox": [0.012, 0.034, 0.056, 0.078]}
 DOG = {"desc": 'big "dog"', "bbox": [0.5, 0.01, 1, 1]}
@@ -180,3 +190,27 @@ def test_unknown_options_are_named(options):
     (name,) = options
     with pytest.raises(ValueError, match=f"{name}: expected .*found"):
         encode_target(BOTH, **options)
+
+
+def test_seed_of_a_selection_is_that_of_its_order_and_numbers_of_a_shape_share_a_bracket():
+    many = Instance(image="a.jpg", objects=[obj(chr(97 + i), 0.01 * i, 0) for i in range(20)])
+    for seed in (1, 2, "3/epoch 4"):
+        assert select_objects(many, "random", seed=seed)[0] == order_objects(many.targets, "random", seed)
+    text = encode_target(many, markers="obj", form="numbers", max_objects=1, geometry=Triple())
+    assert text == "<obj_start>a(0,0,100)<obj_end>"
+
+
+class Triple(Geometry):
+    """Three numbers that are no points."""
+
+    name, about, least, most, numbers, keys = (
+        "triple",
+        "x, y, length",
+        3,
+        3,
+        ("x", "y", "length"),
+        ("triple", "triple_2d"),
+    )
+
+    def from_box(self, bbox):
+        return bbox[0], bbox[1], bbox[2] - bbox[0]

@@ -65,8 +65,9 @@ TOKENS = coord_tokens()
         ),
         (sorted(TOKENS, key=lambda token: token[:-2]), r"out of order: <\|coord_2\|> has id .*, expected"),
         (TOKENS[::-1], "out of order"),
+        ([TOKENS[1], TOKENS[0], "<|intruder|>", *TOKENS[2:]], "a gap"),
     ],
-    ids=["one is missing", "all are missing", "a gap", "in alphabetical order", "in reversed order"],
+    ids=["one is missing", "all are missing", "a gap", "in alphabetical order", "in reversed order", "both"],
 )
 def test_tokenizer_whose_ids_are_not_consecutive_is_refused(tokens, fault):
     with pytest.raises(ValueError, match=fault):
@@ -98,8 +99,9 @@ def test_the_families():
     )  # fmt: skip
     with pytest.raises(TypeError):
         MARKERS["mine"] = MARKERS["obj"]
-    with pytest.raises(ValueError, match="2 or 4 different tokens"):
-        MarkerFamily("mine", ("<a>", "<b>", "<c>"))
+    for tokens in (("<a>", "<b>", "<c>"), ("<a>", "<a>"), ("<a>", "<b>", "<c>", "<a>"), ()):
+        with pytest.raises(ValueError, match="2 or 4 different tokens"):
+            MarkerFamily("mine", tokens)
 
 
 def test_mask_keeps_the_kind():

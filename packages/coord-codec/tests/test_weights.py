@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from coord_codec import InputError
 from coord_codec.weights import _INTERVAL, _READ, weights_digest
 
 
@@ -26,3 +27,23 @@ def test_every_byte_that_is_read_is_in_the_digest_and_the_last_one_always(tmp_pa
     for place in places:
         digests.add(digest_of(tmp_path, content[:place] + b"\1" + content[place + 1 :]))
     assert len(digests) == 3 + len(places)
+
+
+def test_single_file_precedes_an_index_and_files_of_an_index_are_one_checkpoint(tmp_path):
+    alone = digest_of(tmp_path, b"aaaa")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"w": "part.safetensors"}}')
+    assert weights_digest(tmp_path) == alone
+    (tmp_path / "model.safetensors").rename(tmp_path / "part.safetensors")
+    assert weights_digest(tmp_path) == alone
+    (tmp_path / "model.safetensors.index.json").unlink()
+    assert weights_digest(tmp_path) is None
+    (tmp_path / "part.safetensors").rename(tmp_path / "adapter_model.safetensors")
+    assert weights_digest(tmp_path) == alone
+    for damaged in (
+        b"",
+        b"\1\0\0\0\0\0\0\0",
+        *((8).to_bytes(8, "little") + text for text in (b'{"w": 1}', b"[1, 2,3]")),
+    ):
+        (tmp_path / "adapter_model.safetensors").write_bytes(damaged)
+        with pytest.raises(InputError, match="header is damaged"):
+            weights_digest(tmp_path)

@@ -1,16 +1,22 @@
 """The command `coord-data`: what it prints and writes, exit codes, mistakes of users, and what it does not import."""
 
+import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 from planted import COCO, centred, edit_records, shapes
 from yolo_files import write_yolo
+
+from coord_data import cli
+from coord_data.preparing.choice import Choice
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +224,134 @@ assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def arguments(monkeypatch, module, name, result=None):
+    """Take the place of a function; return what it is called with."""
+    calls = []
+
+    def called(*args, **more):
+        calls.append((args, more))
+        return result
+
+    monkeypatch.setattr(f"{module}.{name}", called)
+    return calls
+
+
+WORDS = "--format yolo --read-as xywh,percent --fields label=b --allow-outside"
+READING = {"format": "yolo", "allow_outside": True, "fields": "label=b"}
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "chosen"),
+    [
+        (
+            "",
+            {"images": None, "format": "auto", "allow_outside": False, "on_bad_box": "drop_image", "strict": False},
+            {},
+        ),
+        (
+            f"{WORDS} --images i --on-bad-box drop_box --strict",
+            READING | {"images": Path("i"), "on_bad_box": "drop_box", "strict": True},
+            {},
+        ),
+        (
+            "--split 0.25 --seed 7 --drop-duplicates near --join-boxes --count 9",
+            {},
+            {"split": 0.25, "seed": 7, "drop_duplicates": "near", "join_boxes": True, "count": 9, "as_part": False},
+        ),
+    ],
+    ids=["defaults", "reading", "choice"],
+)
+def test_options_of_prepare_reach_what_prepares(run, tmp_path, monkeypatch, words, wanted, chosen):
+    calls = arguments(monkeypatch, "coord_data.preparing.preparation", "prepare")
+    how = arguments(monkeypatch, "coord_data.looking.engines", "executed", contextlib.nullcontext())
+    (tmp_path / "i").mkdir()
+    assert run("prepare", "a", "b", "--out", "new", "--workers", "3", *words.split())[0] == 0
+    (((sources, out, rules), more),) = calls
+    assert (list(map(str, sources)), out) == (["a", "b"], Path("new"))
+    assert {name: getattr(rules, name) for name in wanted} == wanted
+    assert (str(rules.read_as) == "xywh,percent") == ("--read-as" in words)
+    assert {name: more[name] for name in chosen} == chosen and set(more) == {f.name for f in dataclasses.fields(Choice)}
+    (((executed,), _),) = how
+    assert (executed.workers, executed.engine, executed.parts) == (3, "local", tmp_path / "new.parts")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "held"),
+    [
+        ("", {"images": None, "format": "auto", "max_objects": 30, "min_side": 0}, {}),
+        (f"{WORDS} --max-objects 7 --min-side 9", READING | {"images": None, "max_objects": 7, "min_side": 9}, {}),
+        ("--images i", {"images": Path("i")}, {}),
+        ("i", {"images": Path("i")}, {}),
+        (
+            f"i {WORDS} --heldout h --heldout-images j --min-side 9",
+            READING | {"images": Path("i")},
+            {
+                "images": Path("j"),
+                "format": "auto",
+                "read_as": None,
+                "fields": None,
+                "allow_outside": True,
+                "min_side": 9,
+            },
+        ),
+        ("i --heldout h", {"images": Path("i")}, {"images": None}),
+    ],
+)
+def test_options_of_inspect_reach_what_examines(run, tmp_path, monkeypatch, words, wanted, held):
+    opened = arguments(monkeypatch, "coord_data.formats.registry", "open_source", "the source")
+    evidence = arguments(monkeypatch, "coord_data.inspection.examine", "evidence_of", "the evidence")
+    examined = arguments(
+        monkeypatch, "coord_data.inspection.find_data", "examine_named", SimpleNamespace(findings=["f"])
+    )
+    report = arguments(monkeypatch, "coord_data.inspection.report", "write_report")
+    refused = arguments(monkeypatch, "coord_data.inspection.report", "refuse")
+    how = arguments(monkeypatch, "coord_data.looking.engines", "executed", contextlib.nullcontext())
+    for name in "ij":
+        (tmp_path / name).mkdir()
+    (tmp_path / "a.json").write_text("{}")
+    strict = ["--strict"] * bool(held)
+    assert run("inspect", "a.json", *words.split(), "--out", "x/out", "--workers", "2", *strict)[0] == 0
+    (((source, rules, other), _),) = examined
+    assert opened == [((Path("a.json"), rules.format, rules.fields), {})]
+    assert source == "the source" and other == ("the evidence" if held else None)
+    assert {name: getattr(rules, name) for name in wanted} == wanted
+    assert (str(rules.read_as) == "xywh,percent") == ("--read-as" in words)
+    for (named, other_rules), _ in evidence:
+        assert named == Path("h") and {name: getattr(other_rules, name) for name in held} == held
+    assert len(evidence) == bool(held)
+    assert report[0][0][1] == Path("x/out") and report[0][0][2].facts == {"annotations": "a.json"}
+    assert refused == [((["f"], bool(held), "see x/out"), {})]
+    (((executed,), _),) = how
+    assert (executed.workers, executed.engine, executed.parts) == (2, "local", tmp_path / "x" / "out.parts")
+
+
+@pytest.mark.parametrize("command", ["prepare a", "merge a"])
+@pytest.mark.parametrize("there", ["new.jsonl", "new.summary.json", "new.problems.jsonl", "new.jsonl/x"])
+def test_nothing_that_a_result_would_replace_is_there(run, tmp_path, command, there):
+    (tmp_path / there).parent.mkdir(exist_ok=True)
+    (tmp_path / there).write_text("mine")
+    code, err, _ = run(*command.split(), "--out", "new.jsonl")
+    assert code == 2 and f"{there.partition('/')[0]} exists already" in err and (tmp_path / there).read_text() == "mine"
+
+
+@pytest.mark.parametrize("words", ["prepare a --out file/new", "inspect a --out file", "inspect a --out file/x/new"])
+def test_result_below_a_file_is_a_mistake(run, tmp_path, words):
+    (tmp_path / "file").write_text("mine")
+    code, err, _ = run(*words.split())
+    assert code == 2 and "is a file, or is below one" in err and (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("named", "place", "images"),
+    [
+        ("a.json", None, None), ("folder", None, None), ("x.tar", None, "image_folder"),
+        ("x.parquet", None, "image_folder"),
+        ("s3://b/a.json", "local_path", "image_folder"), ("https://x/a.tar", "local_path", "image_folder"),
+    ],
+)  # fmt: skip
+def test_addresses_and_archives_are_fetched_or_unpacked(monkeypatch, named, place, images):
+    for function in ("local_path", "image_folder"):
+        arguments(monkeypatch, "coord_data.remote", function, function)
+    assert cli._place(named) == (place or Path(named)) and cli._image_place(named) == (images or Path(named))

@@ -10,13 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from changes import change_alone
 from PIL import Image
 from tar_files import tar
 from typer.testing import CliRunner
 
 from coord_codec import InputError
+from coord_data import remote
 from coord_data.cli import app
-from coord_data.remote import image_folder, local_path
+from coord_data.remote import image_folder, local_path, suffix_of
 
 fsspec = pytest.importorskip("fsspec", reason="needs the extra coord-data[remote]")
 
@@ -158,3 +160,98 @@ def test_images_of_one_name_in_several_shards_are_refused_and_nothing_is_overwri
     for _ in range(2):  # what the first call left is not taken for a complete folder
         with pytest.raises(InputError, match=r"different names, found several 0\.png"):
             image_folder(tmp_path / "shard-*.tar")
+
+
+class Told:
+    """A file system of one file, which tells some facts of it, and counts how often it is read."""
+
+    def __init__(self, **facts):
+        self.facts, self.content, self.read = facts, b"one", 0
+
+    def isdir(self, path):
+        return False
+
+    def info(self, path):
+        return {"name": path, **self.facts}
+
+    def open(self, path, mode):
+        self.read += 1
+        return io.BytesIO(self.content)
+
+
+FACTS = ("ETag", "etag", "Last-Modified", "mtime", "LastModified", "last_modified", "created", "blob_id")
+
+
+@pytest.mark.parametrize("fact", [*FACTS, "size", None])
+def test_copy_is_made_again_when_any_fact_changes_and_always_where_none_is_told(fact):
+    system = Told(size=3, **{"ETag": 0} if fact == "size" else {fact: 0} if fact else {})
+    place = remote._copied(system, "/b/a.json", "fs://b/a.json")
+    assert (place.name, place.read_bytes()) == ("a.json", b"one")
+    remote._copied(system, "/b/a.json", "fs://b/a.json")
+    assert system.read == (1 if fact else 2)
+    system.content, system.facts = b"two", system.facts | ({fact: 1} if fact else {})
+    assert remote._copied(system, "/b/a.json", "fs://b/a.json").read_bytes() == b"two"
+
+
+def test_copy_that_is_gone_is_made_again_and_each_address_has_its_own():
+    system = Told(size=3, ETag=0)
+    first = remote._copied(system, "/b/a.json", "fs://b/a.json")
+    first.unlink()
+    assert remote._copied(system, "/b/a.json", "fs://b/a.json").is_file()
+    assert remote._copied(system, "/c/a.json", "fs://c/a.json") != first and system.read == 3
+
+
+@pytest.mark.parametrize("suffix", ["tar", "parquet"])
+@pytest.mark.parametrize("fact", ["size", "time"])
+def test_images_of_an_archive_that_changed_are_unpacked_anew(contents, tmp_path, suffix, fact):
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "tar":
+        tar(path, {"0.png": contents["images/0.png"]})
+    else:
+        pa.parquet.write_table(pa.table({"image": [contents["images/0.png"]]}), path)
+    before = image_folder(path)
+    assert image_folder(path) == before
+    if suffix == "parquet" and fact == "size":
+        pa.parquet.write_table(pa.table({"image": [contents["images/0.png"]], "n": [1]}), path)
+    else:
+        change_alone(path, fact)
+    assert image_folder(path) != before
+
+
+def test_images_without_names_are_numbered_through_all_files_and_rows_without_one_are_passed_over(contents, tmp_path):
+    images = list(contents.values())
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "JPEG")
+    for n, rows in enumerate(([images[0], None, images[1]], [images[2], buffer.getvalue()])):
+        encoded = [{"bytes": row, "path": None} for row in rows] if n else rows
+        pa.parquet.write_table(pa.table({"depth": encoded[::-1], "image": encoded}), tmp_path / f"part-{n}.parquet")
+    folder = image_folder(tmp_path / "part-*.parquet")
+    read = {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
+    names = ("0000000.png", "0000001.png", "0000002.png", "0000003.jpg")
+    assert read == dict(zip(names, [*images[:3], buffer.getvalue()], strict=True))
+
+
+@pytest.mark.parametrize("case", ["no column", "no image", "nothing of the pattern", "damaged"])
+def test_archive_without_images_is_refused_and_a_plain_folder_is_itself(tmp_path, case):
+    path, told = tmp_path / "a.parquet", "expected images, found none"
+    if case == "no column":
+        pa.parquet.write_table(pa.table({"image": ["a.png"]}), path)
+        told = r"expected a column of encoded images, found \['image'\]"
+    elif case == "no image":
+        path = tar(tmp_path / "a.tar", {"a.txt": b"x"})
+    elif case == "damaged":
+        path.write_bytes(b"PAR1")
+        told = "cannot be read"
+    else:
+        path, told = tmp_path / "x-*.tar", "expected files of this pattern, found none"
+    with pytest.raises(InputError, match=told):
+        image_folder(path)
+    assert image_folder(tmp_path) == tmp_path and local_path(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("JPEG", ".jpg"), ("PNG", ".png"), ("WEBP", ".webp"), (None, ".png")])
+def test_suffix_is_that_of_the_encoding(kind, suffix):
+    buffer = io.BytesIO()
+    if kind:
+        Image.new("RGB", (4, 4)).save(buffer, kind)
+    assert suffix_of(buffer.getvalue()) == suffix

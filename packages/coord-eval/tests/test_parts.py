@@ -1,5 +1,6 @@
 """Evaluations of parts, merged, against one of all predictions."""
 
+import dataclasses
 import json
 import pickle
 import random
@@ -125,3 +126,57 @@ def test_command_line_merges_a_folder(tmp_path):
     assert main(["score", *map(str, words), "--no-report", "--json"]) == 0
     written = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert written["coco"] == score(truth, results).coco
+
+
+def of_part(images, **more):
+    truth = coco(*((i, 1, [10, 10, 20, 20]) for i in range(1, 5)), images=range(1, 5))
+    rows = [{"image_id": i, "text": f'[{{"bbox": [11, 10, 30, 30], "label": "{label}"}}]'} for i, label in images]
+    answers = AnswerSettings(scale="pixels", **more.pop("answers", {}))
+    return score(
+        truth, rows, answers=answers, report=ReportSettings(diagnose=False, **more), score_source="emission_rank"
+    )
+
+
+def test_what_parts_must_have_in_common_is_told_with_its_place(tmp_path):
+    first = of_part([(1, "cat")])
+    for name, value in {"calibrated": True, "backend": "pycocotools", "bins": 999, "score_source": "stated"}.items():
+        other = dataclasses.replace(of_part([(2, "cat")]), **{name: value})
+        with pytest.raises(InputError, match=rf"parts\[1\]: {name}: expected .* as in other parts, found .*{value}"):
+            merge([first, other])
+    for column in ("area_N", "crowd_N", "image_N", "category_N", "boxes_N4"):
+        truth = dataclasses.replace(first.truth, **{column: getattr(first.truth, column) + 1 * (column != "crowd_N")})
+        if column == "crowd_N":
+            truth = dataclasses.replace(first.truth, crowd_N=~first.truth.crowd_N)
+        with pytest.raises(InputError, match=r"parts\[1\]: its ground truth is another one"):
+            merge([first, dataclasses.replace(of_part([(2, "cat")]), truth=truth)])
+    empty = dataclasses.replace(of_part([]), score_source="constant")  # without a box there is no source
+    assert len(merge([empty, first]).detections) == 1
+    with pytest.raises(InputError, match=r"parts\[1\]: image 1 is in another part too"):
+        merge([of_part([(1, "cat")]), of_part([(1, "cat")])])
+    nothing = [{"image_id": 2, "text": "[]"}]
+    truth = coco((2, 1, [10, 10, 20, 20]), images=(1, 2))
+    with pytest.raises(InputError, match=r"parts\[1\]: image 2 is in another part too"):  # also of an empty answer
+        merge([score(truth, nothing, score_source="constant"), score(truth, nothing, score_source="constant")])
+
+
+def test_counts_of_fused_boxes_strangers_and_names_are_sums_and_notes_name_their_part():
+    fused = {"answers": {"fuse": "nms:0.5"}}
+    parts = [
+        of_part([(1, "cat"), (9, "cat")], **fused),
+        of_part([("2.jpg", "cow"), ("3.jpg", "cow"), (8, "cat")], **fused),
+    ]
+    parts.append(of_part([(4, "cat")], **fused))
+    merged = merge(parts)
+    assert (merged.join.by_name, merged.join.unknown, merged.join.answered) == (2, 2, 4)
+    assert merged.join.unknown_examples == ("9", "8") and merged.unknown_labels == {"cow": 2}
+    numbers = {key: value for key, value in merged.fusion.items() if isinstance(value, int)}
+    assert numbers == {key: sum(part.fusion[key] for part in parts) for key in numbers} and merged.fusion["rule"]
+    assert not any("without an answer" in note for note in merged.notes)
+    shared = [note for note in parts[0].notes if all(note in part.notes for part in parts)]
+    assert [note for note in merged.notes if not note.startswith("part ")] == [
+        note for note in shared if "without an answer" not in note
+    ]
+    some = merge(parts[:2])
+    assert [note for note in some.notes if "without an answer" in note] == [
+        "1 of 4 images are without an answer, which counts as an empty answer"
+    ]

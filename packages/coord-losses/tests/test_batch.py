@@ -1,10 +1,12 @@
 """Rows of supervised positions, and which of them decode which object."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from coord_codec import CoordGrid, CoordVocab, find_layout
-from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, global_denominators, supervised_rows
+from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, find_layout
+from coord_losses import CoordObjective, CoordRows, ObjectiveConfig, ObjectSlots, global_denominators, supervised_rows
 
 START, END, WORD = 1, 2, 3
 VOCAB = CoordVocab(first_id=10, grid=CoordGrid(bins=100, scale=100))
@@ -242,6 +244,50 @@ def test_slots_check_shapes_and_move_together():
     slots = ObjectSlots(
         torch.zeros(2, 4, dtype=torch.long), torch.zeros(2, 4), torch.zeros(2, dtype=torch.long), fallbacks=1
     )
-    moved = slots.to("meta")
-    assert {t.device.type for t in (moved.rows_M4, moved.boxes_M4, moved.image_M)} == {"meta"}
+    names = torch.zeros(2, dtype=torch.long)
+    coords = CoordRows(torch.arange(4), torch.rand(4), torch.tensor([0, 0, 1, 1]), GEOMETRIES["point"])
+    moved = replace(slots, said_M=names, label_M=names, coords=coords).to("meta")
+    parts = [*vars(moved).values(), *vars(moved.coords).values()]
+    assert {part.device.type for part in parts if isinstance(part, torch.Tensor)} == {"meta"}
+    assert sum(isinstance(part, torch.Tensor) for part in parts) == 8 and moved.coords.geometry is GEOMETRIES["point"]
     assert moved.fallbacks == 1
+
+
+@pytest.mark.parametrize("ignored", [-100, -1, 0, 7, 20, WORD])
+def test_label_that_is_ignored_is_the_one_that_is_named(ignored):
+    """Also where it is a word or a coordinate, as of a model whose padding is one."""
+    text = [WORD, *answer([11, 21, 31, 41], [1, 6, 99, 51])]
+    plain = [7 if token == WORD and ignored != 7 else token for token in text]
+    labels = torch.tensor([[*plain, ignored, ignored], [ignored, ignored, *plain]])
+    rows, targets = supervised_rows(torch.arange(labels.numel()).view(labels.shape), labels, ignored)
+    kept = [(b, t) for b in (0, 1) for t in range(1, labels.shape[1]) if labels[b, t] != ignored]
+    assert rows.tolist() == [b * labels.shape[1] + t - 1 for b, t in kept]
+    assert targets.tolist() == [int(labels[place]) for place in kept]
+    layouts = [find_layout(plain, VOCAB, (START, END))] * 2
+    slots = ObjectSlots.from_layouts(layouts, labels, [None] * 2, VOCAB, starts=[0, 2], ignore_index=ignored)
+    assert (targets[slots.rows_M4] - 10).tolist() == [[11, 21, 31, 41], [1, 6, 99, 51]] * 2
+    counts = global_denominators([(labels, slots), (labels[:1], None)], VOCAB, ignore_index=ignored)
+    coords = sum(int(token) in VOCAB.ids for token in targets)
+    assert counts == {
+        "tokens": len(kept) + sum(b == 0 for b, _ in kept),
+        "coord_tokens": coords + sum(int(labels[b, t]) in VOCAB.ids for b, t in kept if b == 0),
+        "objects": 4,
+    }
+
+
+@pytest.mark.parametrize("masked", [(0,), (3,), (1, 2), (0, 1, 2)])
+def test_object_of_which_any_coordinate_is_masked_is_skipped(masked):
+    ids = [WORD, *answer(*BINS)]
+    labels = [-100 if place - 3 in masked else token for place, token in enumerate(ids)]
+    slots = ObjectSlots.from_layouts(layouts_of(ids), padded(labels), [list(TRUE)], VOCAB)
+    assert (slots.boxes_M4.tolist(), slots.skipped, slots.fallbacks) == ([TRUE[1]], 1, 0)
+
+
+def test_row_of_an_object_beyond_the_batch_is_refused():
+    labels = padded([-100, *answer(BINS[0])])
+    rows = supervised_rows(torch.zeros(*labels.shape, 120), labels)
+    last = len(rows[1]) - 1
+    for found, message in ((last + 1, "the batch has"), (-1, "the batch has"), (last, "no coordinate token")):
+        slots = ObjectSlots(torch.tensor([[2, 3, 4, found]]), torch.rand(1, 4), torch.zeros(1, dtype=torch.long))
+        with pytest.raises(ValueError, match=message):
+            CoordObjective(ObjectiveConfig(), VOCAB)(*rows, slots)

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from coord_losses import ObjectiveConfig
+from coord_losses.terms.weights import TermWeights
 
 
 def test_presets_take_changes():
@@ -36,3 +37,29 @@ def test_config_refuses_what_would_train_nothing():
         ObjectiveConfig.group_b(alpha_l1=0.0, beta_giou=0.0)
     with pytest.raises(ValidationError, match="frozen"):
         ObjectiveConfig().text_weight = 2.0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(
+            {"box_weight": 1.0, "alpha_l1": 0.0},
+            {"box_weight": 1.0, "beta_giou": 0.0},
+            {"alpha_l1": 0.0, "beta_giou": 0.0},
+        ),
+        *({"target_truncate": 0}, {"label_smoothing": 0.0}, {"label_smoothing": 0.99}, {"temperature": 1e-3}),
+        {"text_weight": 0.0, "gate_weight": 0.5},
+    ],
+)
+def test_values_at_the_borders_are_allowed(given):
+    made = ObjectiveConfig(**given)
+    assert {name: getattr(made, name) for name in given} == given
+
+
+@pytest.mark.parametrize("preset", ObjectiveConfig.presets())
+def test_every_weight_of_a_preset_can_be_another(preset):
+    weights = {name: 0.1 * n for n, name in enumerate(TermWeights.model_fields, 1)}
+    assert getattr(ObjectiveConfig, preset)(**weights) == ObjectiveConfig(**weights)
+    for name in weights:
+        changed = getattr(ObjectiveConfig, preset)(**{name: 0.25}).model_dump(exclude={name})
+        assert changed == getattr(ObjectiveConfig, preset)().model_dump(exclude={name})

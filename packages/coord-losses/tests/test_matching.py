@@ -155,3 +155,31 @@ def test_slots_know_the_label_of_each_object():
     assert slots.said_M.tolist() == slots.label_M.tolist() == [0, 1, 0]
     json = find_layout(labels[0].tolist(), VOCAB)
     assert ObjectSlots.from_layouts([json], labels, [None], VOCAB).said_M is None or not json.objects
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.0, 2.0), (3.0, 0.0)])
+def test_objective_matches_by_its_weights_and_the_labels_of_the_text(weights):
+    """Of every seed by brute force: costs in plain Python, of the expected boxes."""
+    alpha, beta = weights
+    for seed in range(6):
+        logits, targets, slots = problem(seed, counts=(4,))
+        slots = permuted(slots, seed)
+        config = ObjectiveConfig(matching="hungarian", box_weight=1.0, alpha_l1=alpha, beta_giou=beta)
+        coords = torch.arange(50) / 50
+        predicted = (logits[:, 10:60].softmax(1) * coords).sum(1).view(-1, 4)
+
+        def cost(i, j, with_labels, predicted=predicted, slots=slots):
+            names = (int(slots.said_M[i]), int(slots.label_M[j])) if with_labels else (0, 0)
+            return naive_giou_cost(predicted[i], slots.boxes_M4[j], alpha, beta) + (names[0] != names[1])
+
+        order = min(permutations(range(4)), key=lambda order: sum(cost(i, j, True) for i, j in enumerate(order)))
+        expected = sum(cost(i, j, False) for i, j in enumerate(order))
+        assert CoordObjective(config, VOCAB)(logits, targets, slots).terms["box"].sum.item() == pytest.approx(
+            expected, rel=1e-4
+        )
+
+
+def naive_giou_cost(predicted, box, alpha, beta):
+    """The loss of one pair, whose predicted corners may be swapped."""
+    giou = generalized_iou(predicted[None].double(), box[None].double())[0]
+    return float(alpha * (predicted - box).abs().sum() + beta * (1 - giou))

@@ -336,3 +336,39 @@ def test_objective_errors_name_the_cause():
         objective(logits, TARGETS, ObjectSlots(OBJECTS.rows_M4 - 1, OBJECTS.boxes_M4, OBJECTS.image_M))
     with pytest.raises(ValueError, match="the batch has 12"):
         objective(logits, TARGETS, ObjectSlots(OBJECTS.rows_M4 + 2, OBJECTS.boxes_M4, OBJECTS.image_M))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    "weights", [{"coord_ce_weight": 1.0}, {"coord_ce_weight": 0.5, "gate_weight": 1.0}, {"gate_weight": 1.0}]
+)
+def test_coordinates_alone_are_smoothed_too(weights, fused):
+    config = ObjectiveConfig(text_weight=0.0, label_smoothing=0.2, **weights)
+    logits, objective = logits_of(TARGETS), CoordObjective(config, VOCAB)
+    hidden = torch.eye(len(TARGETS), dtype=F64)
+    output = objective.fused(hidden, logits.T, TARGETS) if fused else objective(logits, TARGETS)
+    expected = naive_terms(logits, TARGETS, ObjectSlots.none(), config)
+    assert {name: term.sum.item() for name, term in output.terms.items()} == {
+        name: pytest.approx(float(expected[name]), rel=1e-9) for name in config.weights
+    }
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_text_alone_is_smoothed_without_coordinate_tokens(fused):
+    objective = CoordObjective(ObjectiveConfig(label_smoothing=0.2), None)
+    logits = logits_of(TARGETS)
+    hidden = torch.eye(len(TARGETS), dtype=F64)
+    output = objective.fused(hidden, logits.T, TARGETS) if fused else objective(logits, TARGETS)
+    expected = torch.nn.functional.cross_entropy(logits, TARGETS, label_smoothing=0.2)
+    assert output.total().item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, torch.tensor(0)])
+def test_count_of_zero_divides_by_one_and_a_fraction_of_one_does_too(zero):
+    output = CoordObjective(EVERYTHING, VOCAB)(logits_of(TARGETS), TARGETS, OBJECTS)
+    sums = output.weighted(dict.fromkeys(("tokens", "coord_tokens", "objects"), 1))
+    for key in ("tokens", "coord_tokens", "objects"):
+        found = output.weighted({"tokens": 1, "coord_tokens": 1, "objects": 1, key: zero})
+        assert found == sums
+    with pytest.raises(ValueError, match="lacks"):
+        output.total({})

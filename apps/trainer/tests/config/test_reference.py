@@ -48,3 +48,10 @@ def test_as_markdown_has_a_row_a_key():
     rows = [line for line in as_markdown(keys).splitlines() if line.startswith("| `")]
     assert len(rows) == len(keys)
     assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
+
+
+def test_borders_are_told_with_or_without_their_ends():
+    types = {key.name: key.type for key in config_keys("custom")}
+    assert types["custom.coord_objective.lambda_coord"] == "number of at least 0"
+    assert types["custom.coord_soft_ce_w1.temperature"] == "number above 0"
+    assert types["custom.coord_soft_ce_w1.target_truncate"] == "whole number above 0"

@@ -225,3 +225,14 @@ def test_settings_of_the_groups_that_are_compared_have_an_effect():
     for file in (configs / "phase1").glob("*.yaml"):
         config = load_run_config(file, [], base=configs / "base" / "shapes.yaml")
         assert settings_without_effect(config) == [], file
+
+
+@pytest.mark.parametrize(
+    ("name", "optim", "told"),
+    [("adam_epsilon", "lion_8bit", True), ("adam_beta1", "lion_8bit", False), ("adam_epsilon", "adamw_8bit", False),
+     ("adam_beta2", "sgd", True), ("adam_beta2", "paged_lion_32bit", False)],
+)  # fmt: skip
+def test_arguments_of_optimizers_whose_library_may_be_missing_are_told_too(name, optim, told):
+    config = check_run_config({"custom": SOFT, "training": {name: 0.5}}, "test")
+    config = config.model_copy(update={"training": {name: 0.5, "optim": optim}})
+    assert bool(settings_without_effect(config)) is told

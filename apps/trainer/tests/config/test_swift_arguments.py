@@ -14,7 +14,7 @@ import yaml
 from coord_codec import InputError
 from coord_trainer.config.refused_arguments import OWNED_NAMES, REFUSED_NAMES, refused_families
 from coord_trainer.config.run_config import RunConfig, check_run_config
-from coord_trainer.config.swift_arguments import DEEPSPEED_PRESETS, SCHEDULER_KEYWORDS, argument_table
+from coord_trainer.config.swift_arguments import _SCHEDULER_NEEDS, DEEPSPEED_PRESETS, SCHEDULER_KEYWORDS, argument_table
 
 SOFT = {"coord_soft_ce_w1": {"enabled": True}}
 
@@ -221,3 +221,90 @@ def test_right_training_settings_come_in_their_type():
 def test_lora_settings_act_with_offsets_alone():
     config = check_run_config({"custom": {"coord_offset": {"enabled": True}}, "training": {"lora_rank": 4}}, "test")
     assert config.training == {"lora_rank": 4}
+
+
+LORA = {"tuner_type": "lora"}
+RIGHT = [
+    # A scheduler has one of what it needs, and may have each of what it takes.
+    *({"lr_scheduler_type": name, "lr_scheduler_kwargs": {need: 0.1}}
+      for name, needs in _SCHEDULER_NEEDS.items() for need in needs),
+    *({"lr_scheduler_type": name, "lr_scheduler_kwargs": {_SCHEDULER_NEEDS.get(name, (key,))[0]: 0.1, key: 0.2}}
+      for name, keys in SCHEDULER_KEYWORDS.items() for key in keys),
+    {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": '{"power": 2}'}, {"lr_scheduler_kwargs": {}},
+    {"lr_scheduler_type": "linear"},
+    # Borders, each on the side that is allowed
+    {"adam_beta1": 0}, {"adam_beta2": 0.999}, {"warmup_ratio": 0}, {"warmup_ratio": 1}, {"max_steps": 1},
+    {"num_train_epochs": 0.01}, {"save_total_limit": 1}, {"dataloader_num_workers": 0}, {"weight_decay": 0},
+    {**LORA, "lora_dropout": 0}, {**LORA, "lora_rank": 1},
+    # What is switched off needs nothing.
+    {"use_dora": False}, {"vit_gradient_checkpointing": False}, {"dataloader_persistent_workers": False},
+    {"lora_dropout": 0.0}, {"warmup_ratio": 0, "warmup_steps": 5}, {"warmup_ratio": 0.5, "warmup_steps": 0},
+    # What is needed is there.
+    {"vit_lr": 1e-4, "optimizer": "multimodal"}, {"vit_lr": 1e-4, "optimizer": "multimodal_coord_offset"},
+    {"optimizer": "muon"}, {"optimizer": "muon", "optim": "adamw_torch_fused"},
+    {"optimizer": "muon", "tuner_type": "full"}, {**LORA, "optimizer": "lorap", "lorap_lr_ratio": 2},
+    {"vit_gradient_checkpointing": True, "gradient_checkpointing": True},
+    {"dataloader_num_workers": 2, "dataloader_prefetch_factor": 2},
+    {"early_stop_interval": 1, "eval_strategy": "steps"}, {"early_stop_interval": 1}, {**LORA, "target_regex": "q$"},
+    {**LORA, "target_modules": ["q", "v"]}, {"max_shard_size": "500MB"}, {"max_shard_size": "1.5GiB"},
+    {"max_shard_size": "20KB"}, {"report_to": ["none"]}, {"report_to": []}, {"report_to": ["tensorboard"]},
+    {"save_strategy": "epoch"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", RIGHT, ids=json.dumps)
+def test_right_settings_are_taken_as_they_are(given):
+    assert training(**given) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "untold"),
+    [
+        ({"learning_rat": None}, "learning_rat", None),  # a null key that does not exist is a mistake too
+        ({"max_steps": -2}, "1.. or -1", None),
+        ({"num_train_epochs": -1}, ">0", None),
+        ({"adam_beta1": -0.1}, "0..<1", None),
+        ({"warmup_ratio": -0.1}, "0..1", None),
+        ({**LORA, "lora_dropout": 1.0}, "0..<1", None),
+        ({**LORA, "lora_alpha": 0}, ">0", None),
+        ({"max_steps": True}, "a whole number", None),
+        ({"max_steps": "1e400"}, "a whole number", None),
+        ({"learning_rate": float("inf")}, "a number", None),
+        ({"freeze_parameters": [{"a": 1}]}, "a list", None),
+        ({"optim": "muon"}, "that is a value of training.optimizer", None),
+        ({"optim": "no"}, "one of adamw_torch", "that is a value"),
+        ({"optim": "none"}, "one of adamw_torch", "that is a value"),  # of several arguments
+        ({"optim": ["steps"]}, "one of adamw_torch", "that is a value"),
+        ({"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"num_cycles": 1}}, "min_lr or ", None),
+        ({"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_cycles": 1}}, "num_decay", None),
+        ({"lr_scheduler_kwargs": "[1]"}, "a mapping", None),
+        ({"max_shard_size": "5GBx"}, "5GB", None),
+        ({"max_shard_size": "x5GB"}, "5GB", None),
+        ({**LORA, "vit_lr": 1e-4, "optimizer": "lorap"}, "optimizer: lorap", None),
+        ({"aligner_lr": 1e-4, "optimizer": "muon"}, "optimizer: muon", None),
+        ({"aligner_lr": 0.0, "optimizer": "default"}, "aligner_lr", None),
+        ({"optim": "paged_adamw_32bit"}, "bitsandbytes", None),
+        ({"optim": "lion_32bit"}, "bitsandbytes", None),
+        ({"optim": "lion_8bit"}, "bitsandbytes", None),
+        ({"optim": "adamw_bnb_8bit"}, "bitsandbytes", None),
+        ({"report_to": ["tensorboard", "mlflow"]}, "needs the package mlflow", "tensorboard,"),
+        ({"deepspeed": "gone.json"}, "a JSON file or a mapping", None),
+        ({**LORA, "quant_method": "bnb"}, "training.quant_bits", None),
+        ({**LORA, "quant_method": "bnb", "quant_bits": 4, "deepspeed": {"zero_optimization": {"stage": 3}}},
+         "use stage 2", None),
+    ],
+    ids=lambda value: json.dumps(value)[:60],
+)  # fmt: skip
+def test_wrong_neighbours_of_right_settings_are_told(given, told, untold, monkeypatch):
+    if "bitsandbytes" in told or "mlflow" in told:
+        module = "coord_trainer.config.swift_arguments.find_spec"
+        monkeypatch.setattr(module, lambda name: None if name in ("bitsandbytes", "mlflow") else 1)
+    with pytest.raises(InputError) as caught:
+        training(**given)
+    assert told in str(caught.value) and (untold is None or untold not in str(caught.value))
+
+
+def test_every_mistake_has_a_line_of_its_own():
+    with pytest.raises(InputError) as caught:
+        training(max_steps=0, learning_rat=1, optim="adam", warmup_ratio=0.5)
+    assert len(str(caught.value).splitlines()) == 3

@@ -51,3 +51,26 @@ def test_batch_has_objects_names_sources_and_bounds_of_images_and_leaves_samples
     assert predicted[predicted != -100][rows].tolist() == [111, 122, 133, 144] * 2
     assert not {name for name in batch if name in ("layout", "boxes", "geometry", "objects")}
     assert ("cu_seq_lens_q" in batch) is packing
+
+
+def test_packed_row_has_each_part_of_its_samples_and_no_other():
+    def sample(length, images):
+        row = torch.arange(length)[None]
+        part = {"input_ids": row + 10, "labels": row, "mm_token_type_ids": row % 2, "attention_mask": row * 0 + 1}
+        part |= {"position_ids": torch.stack([row, row + 1, row + 2]), "text_position_ids": row}
+        pixels = {"pixel_values": torch.full((2, 3), float(length)), "image_grid_thw": torch.tensor([[1, 2, length]])}
+        return part | (pixels if images else {})
+
+    packed, starts = pack([sample(2, True), sample(4, False), sample(3, True)])
+    assert starts == [0, 2, 6]
+    assert packed["input_ids"].tolist() == [[10, 11, 10, 11, 12, 13, 10, 11, 12]]
+    assert packed["mm_token_type_ids"].tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0]]
+    assert packed["labels"].tolist() == [[-100, 1, -100, 1, 2, 3, -100, 1, 2]]
+    assert packed["pixel_values"][:, 0].tolist() == [2, 2, 3, 3] and packed["image_grid_thw"][:, 2].tolist() == [2, 3]
+    rows = torch.tensor([0, 1, 0, 1, 2, 3, 0, 1, 2])
+    assert torch.equal(packed["position_ids"][:, 0], torch.stack([rows, rows, rows + 1, rows + 2]))
+    for side in "qk":
+        bounds = packed[f"cu_seq_lens_{side}"]
+        assert bounds.tolist() == [0, 2, 6, 9] and bounds.dtype == torch.int32 and packed[f"max_length_{side}"] == 4
+    assert "attention_mask" not in packed and "text_position_ids" not in packed
+    assert not {"pixel_values", "image_grid_thw"} & pack([sample(2, False)])[0].keys()

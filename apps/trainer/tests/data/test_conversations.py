@@ -98,3 +98,61 @@ def test_conversation_of_each_form_is_taken_or_told(tmp_path, record, told):
     (tmp_path / "talk.jsonl").write_text(json.dumps(record) + "\n" + json.dumps(talk()))
     found = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=False, allow_outside=False)
     assert len(found) == (2 if told is None else 1) and all(told in str(problem) for problem in found.problems)
+
+
+TWO = ["big/0.png", "big/1.png"]
+
+
+@pytest.mark.parametrize(
+    ("content", "images", "told"),
+    [
+        ("<image>a<image>", TWO, None),
+        ("a", TWO, None),  # swift puts them in front
+        ("<image>a", TWO, "expected one for each of 1 <image>, found 2"),
+        ("<image><image><image>", TWO, "expected one for each of 3 <image>, found 2"),
+        ("<image>", [{"path": "big/0.png"}], None),
+        ("<image>", "big/0.png", None),
+        ("<image>", [7], "expected paths, found 7"),
+        ("<image>", ["a\0b"], "expected paths"),
+        ("\ud800", [], "half a surrogate pair"),
+    ],
+)
+def test_each_tag_has_its_image(tmp_path, content, images, told):
+    write_sources(tmp_path)
+    record = talk(messages=[{"role": "user", "content": content}, ANSWER], images=images)
+    (tmp_path / "talk.jsonl").write_text(json.dumps(record) + "\n" + json.dumps(talk()))
+    found = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=False, allow_outside=False)
+    assert len(found) == (2 if told is None else 1) and all(told in str(problem) for problem in found.problems)
+
+
+@pytest.mark.parametrize("kind", ["videos", "audios", "tools"])
+def test_what_only_other_models_take_is_left_out(tmp_path, kind):
+    (tmp_path / "a.jsonl").write_text(json.dumps(talk(**{kind: ["x"]})) + "\n" + json.dumps(talk(**{kind: []})))
+    found = load_conversations(tmp_path / "a.jsonl", None, "talk", strict=False, allow_outside=False)
+    assert len(found) == 1 and kind in str(found.problems[0])
+
+
+def test_records_are_found_again_behind_any_line_and_text_is_measured_in_bytes(tmp_path):
+    """Lines may end in CRLF, be empty or hold letters of several bytes; no bound is below the number of tokens."""
+    texts = ["grün", "語語語", "plain"]
+    lines = [json.dumps(talk(messages=[USER, {"role": "assistant", "content": t}]), ensure_ascii=False) for t in texts]
+    (tmp_path / "a.jsonl").write_bytes("\r\n \r\n\n".join(lines).encode())
+    found = load_conversations(tmp_path / "a.jsonl", None, "talk", strict=True, allow_outside=False)
+    assert [found.record(i)["messages"][1]["content"] for i in range(3)] == texts
+    assert list(found.texts) == [text for pair in zip(["Hi"] * 3, texts, strict=True) for text in pair]
+    least = found.text_bounds_N - [len(f"Hi{text}".encode()) for text in texts]
+    assert len(set(least)) == 1 and least[0] > 0
+    by_bytes = {text: len(text.encode()) for text in texts}
+    asked = found.longer_than(9, lambda *_: 0, lambda raw: 5 + by_bytes[raw["messages"][1]["content"]])
+    assert asked == [("conversation 2", 14), ("conversation 1", 10), ("conversation 3", 10)]
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_images_lie_below_their_folder_unless_that_is_allowed(tmp_path, allow):
+    write_sources(tmp_path)
+    record = talk(messages=[{"role": "user", "content": "<image>"}, ANSWER], images=["../big/0.png"])
+    (tmp_path / "talk.jsonl").write_text(json.dumps(record) + "\n" + json.dumps(talk()))
+    found = load_conversations(tmp_path / "talk.jsonl", tmp_path / "small", "talk", strict=False, allow_outside=allow)
+    assert len(found) == 1 + allow and len(found.problems) == 1 - allow
+    if allow:
+        assert found.image_sizes == (((64, 48),), ()) and found.raw(0)["images"][0].size == (64, 48)

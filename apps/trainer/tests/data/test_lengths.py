@@ -45,3 +45,22 @@ def test_measured_length_is_that_of_the_encoded_sample(opened_run):
         text, length = writer.text(instance), len(samples[index]["input_ids"])
         assert lengths.of(instance, text) == length <= lengths.bound(instance, text)
     assert opened.truncation is None
+
+
+@pytest.mark.parametrize(("limit", "long"), [(19, ["b", "a"]), (20, ["b"]), (27, ["b"]), (28, [])])
+def test_letters_of_several_bytes_are_longer_than_they_look_and_the_longest_comes_first(limit, long):
+    """A token for each byte, as of a script that the tokenizer has not learnt."""
+    texts = {"a": "語語語語語", "b": "語" * 7 + "ab", "c": "a"}
+    records = [Instance(image=name, width=3, height=2, objects=[{"desc": text, "bbox": [0, 0, 1, 1]}])
+               for name, text in texts.items()]  # fmt: skip
+    lengths = Lengths(around=4, answer=lambda text: len(text.encode()), image=lambda width, height: width - height)
+    found = longer_than(limit, lengths, records, lambda instance: texts[instance.image])
+    assert [instance.image for instance, _ in found] == long
+    assert all(length == 5 + len(texts[one.image].encode()) for one, length in found)
+
+
+@pytest.mark.parametrize(("side", "told"), [("left", "the beginning of their text"), ("right", "their last objects")])
+def test_side_that_is_cut_off_is_named(side, told):
+    line = report_long_samples([("a", 9), ("b", 8)], 1, 7, side)
+    assert told in line and f"truncation_strategy={side}" in line and "2 of 1 sample has more" in line
+    assert "the longest 9 (a)" in line

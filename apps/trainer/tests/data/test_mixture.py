@@ -286,3 +286,37 @@ def test_conversations_have_the_geometry_of_the_run(tmp_path):
     talk = next(number for number, source in enumerate(mixture.sources) if source.images is None)
     samples = Samples(mixture, given, [None] * len(mixture.sources), None)
     assert samples.sample(0, 0, talk)["coord_geometry"] == "polygon"
+
+
+def test_sources_of_one_size_have_orders_of_their_own_and_shares_of_fractions_add_up():
+    plan = Plan.of((40, 40, 40), (2, 2, 1), seed=1)
+    orders = [[plan.locate(index, 1)[1] for index in range(start, start + 24)] for start in (0, 48)]
+    assert orders[0] != orders[1]
+    for weights in ((0.1, 0.2, 0.7), (0.3, 0.3, 0.4), (1 / 3, 1 / 3, 1 / 3)):
+        assert Plan.of((10, 10, 10), weights).counts == tuple(round(30 * weight) for weight in weights)
+
+
+@pytest.mark.parametrize(("strict", "outside"), [(True, False), (False, True), (False, False)])
+def test_conversations_are_read_by_the_rules_of_the_section(tmp_path, monkeypatch, strict, outside):
+    from coord_trainer.data import load as module
+
+    asked, real = [], module.load_conversations
+    monkeypatch.setattr(module, "load_conversations", lambda *given: asked.append(given) or real(*given))
+    sources = write_sources(tmp_path)
+    load_training(config(sources, strict=strict, allow_outside=outside))
+    sources[2]["allow_outside"] = not outside
+    sources[2]["images"] = str(tmp_path)
+    load_training(config(sources, strict=strict, allow_outside=outside))
+    assert [given[1:] for given in asked] == [(None, "talk", strict, outside), (tmp_path, "talk", strict, not outside)]
+
+
+def test_facts_of_a_run_have_digests_weights_and_problems_of_each_source(tmp_path):
+    sources = write_sources(tmp_path)
+    (tmp_path / "talk.jsonl").write_text("".join(json.dumps(talk) + "\n" for talk in [*TALK, {}, {}]))
+    mixture = load_training(config(sources, strict=False))
+    assert [(f["weight"], f["problems"]) for f in mixture.facts()] == [(4.0, 0), (2.0, 0), (4.0, 2)]
+    assert mixture.only is None and mixture.varies and len(mixture.image_sets) == 2
+    alone = load_training(config(sources[:1]))
+    assert alone.only is alone.image_sets[0] and not alone.varies and alone.digest == alone.only.digest
+    augmented = load_training(config([sources[0] | {"augment": {"colour": 0.5}}]))
+    assert augmented.varies and not augmented.plan.varies

@@ -147,3 +147,48 @@ def test_samples_are_kept_where_they_fit_and_do_not_vary(many, monkeypatch, data
     samples = samples_of(many, encoded, TargetWriter(section, True, 0, None))
     assert samples.kept is kept
     assert samples.keeps(149) is (kept or not data)
+
+
+def test_added_samples_have_no_boxes_and_indices_count_from_both_ends(many):
+    rounds = WholeRounds(FiveSamples(), 4)
+    assert [rounds[index]["coord_boxes"] for index in (4, 5, 7)] == [[], None, None]
+    samples = samples_of(many, encoded, TargetWriter(DataSection(order="random"), True, 0, None))
+    assert samples[-1]["labels"] == samples[149]["labels"] == [149]
+    with pytest.raises(IndexError):
+        samples[150]
+
+
+def test_sources_that_vary_are_made_anew_beside_those_that_are_kept(many, tmp_path):
+    """Each source has its own images, writer and name; what is scored is that of the first epoch."""
+    records = [Instance(image=f"{n}.png", width=8, height=8, image_id=None if n else 0, objects=[]) for n in (7, 0)]
+    other = ImageSet("other", read_annotations(records), tmp_path, "digest", many.held_in_memory)
+    seeds = []
+
+    class Writer(TargetWriter):
+        def text(self, instance, epoch=0):
+            seeds.append(epoch)
+            return super().text(instance, epoch)
+
+    parts = [MixtureSource("a", many, DataSection()), MixtureSource("b", other, DataSection(order="random"))]
+    writers = [Writer(part.data, True, 0, None) for part in parts]
+    samples = Samples(Mixture.of(parts, 0), encoded, writers, None)
+    assert not samples.kept and samples._kept[1] is None and len(samples) == 152
+    seeds.clear()
+    samples.set_epoch(3)
+    found = [samples[150], samples[151], samples[0]]
+    assert [one["coord_source"] for one in found] == [1, 1, 0] and seeds == [3, 3]
+    assert [one["coord_sample"] for one in found] == ["7.png", "0", "0"] and found[0]["labels"] == [7]
+    first = samples.of_first_epoch()
+    assert first[150]["labels"] == [7] and seeds[-1] == 0
+    assert samples[150]["labels"] == [7] and seeds[-1] == 3  # the other is left as it was
+
+
+@pytest.mark.parametrize("augments", [True, False])
+def test_images_are_augmented_in_training_alone(many, augments):
+    writer = TargetWriter(DataSection(augment={"scale": 1.0, "min_scale": 0.5}), True, 0, None)
+    samples = Samples(Mixture.of_one(many, writer.data), encoded, [writer], None, augments)
+    sizes = {samples.drawn(0, epoch)[0].size for epoch in range(6)}
+    assert (len(sizes) > 1) is augments and (sizes == {(8, 8)}) is not augments
+    for epoch in range(6):
+        image, _, instance = samples.drawn(0, epoch)
+        assert image.size == (instance.width, instance.height)

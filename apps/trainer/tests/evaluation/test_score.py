@@ -91,6 +91,8 @@ def test_run_section_states_proportions_of_several_sources_and_what_was_seen(tmp
     assert "1,200 images, 75.0% of the samples, digest ab; 3,000 samples seen" in html
     assert "80 conversations, 25.0% of the samples, digest cd; 1,001 samples seen" in html
     assert "source cells" not in run_section(tmp_path, MANIFEST)
+    html = run_section(tmp_path, MANIFEST | {"data": data, "samples_seen": {"cells": 0}})
+    assert "digest ab; 0 samples seen" in html and "digest cd<" in html  # none is told where it is known
 
 
 def test_checkpoints_of_shapes_are_compared_by_their_own_measure():

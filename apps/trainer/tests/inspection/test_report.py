@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -259,3 +260,143 @@ def test_inspect_names_classes_that_the_data_does_not_have(inspect, clean, tmp_p
     assert "the findings are of all classes" in out
     code, err, _ = inspect(source.annotations, f"data.classes=[{known}t]")
     assert code == 2 and "classes: expected classes of these annotations" in err
+
+
+@pytest.mark.parametrize("part", [None, SimpleNamespace(path="part.jsonl")])
+@pytest.mark.parametrize("strict", [False, True])
+def test_rare_classes_are_not_told_of_a_part(monkeypatch, capsys, part, strict):
+    from coord_data.finding import Finding
+    from coord_trainer.inspection import report
+
+    found = [Finding(code, "note", code, "", 1, "") for code in ("rare_classes", "split_names")]
+    refused = []
+    monkeypatch.setattr(report, "examination_of", lambda *_, **__: SimpleNamespace(findings=found))
+    monkeypatch.setattr(report, "refuse", lambda findings, *_: refused.append([f.code for f in findings]))
+    monkeypatch.setattr(report, "_evidence", lambda *_, **__: None)
+    data = SimpleNamespace(max_objects=3, annotations="a.json", strict=strict)
+    told = report.check_before_training(SimpleNamespace(data=data), SimpleNamespace(part=part), None)
+    codes = ["rare_classes", "split_names"] if part is None else ["split_names"]
+    assert [f.code for f in told] == codes and refused == [codes] * strict
+    out = capsys.readouterr().out
+    assert ("a.json is large" in out) is (part is not None) and all(code in out for code in codes)
+
+
+def test_evidence_is_that_of_the_set_its_part_or_its_own_file(clean, tmp_path, monkeypatch):
+    from coord_trainer.inspection import report
+
+    asked = []
+    monkeypatch.setattr(report, "evidence_of", lambda *words: asked.append(words) or "read")
+    config = _config(clean.subset(range(2)).write(tmp_path))
+    of_data = {"heldout_annotations": Path("held.json"), "heldout_images": Path("held")}
+    config = config.model_copy(update={"data": config.data.model_copy(update=of_data)})
+    images = SimpleNamespace(evidence="kept", part="a part", root=Path("photos"))
+    assert report._evidence(images, config) == "kept" and asked == []
+    images.evidence = None
+    assert report._evidence(images, config) == "read"
+    (part, rules) = asked.pop()
+    assert (part, rules.images, rules.allow_outside) == ("a part", Path("photos"), True)
+    images.part = None
+    for heldout, (file, photos) in enumerate(((config.data.annotations, config.data.images), ("held.json", "held"))):
+        assert report._evidence(images, config, heldout=bool(heldout)) == "read"
+        path, rules = asked.pop()
+        assert (path, rules.images) == (Path(file), photos and Path(photos))
+
+
+@pytest.mark.parametrize(
+    ("with_model", "sample", "varies", "shown", "asked"),
+    [
+        (False, None, False, ["a"], False),
+        (True, None, False, ["a"], True),
+        (False, 0, False, ["a"], True),
+        (False, None, True, ["a"], True),
+        (True, 0, True, [], False),
+    ],
+)
+def test_model_is_opened_where_it_is_asked_for_or_samples_vary(
+    clean, tmp_path, monkeypatch, with_model, sample, varies, shown, asked
+):
+    from coord_trainer.inspection import report
+
+    config = _config(clean.subset(range(2)).write(tmp_path), *(["data.order=random"] if varies else []))
+    examination = SimpleNamespace(shown=shown, root=tmp_path, findings=[])
+    wanted, refused, written = [], [], []
+    monkeypatch.setattr(report, "_examined", lambda _, min_side: examination if min_side == 5 else None)
+    monkeypatch.setattr(report, "_model_view", lambda _, *words: wanted.append(words))
+    monkeypatch.setattr(report, "say_classes", lambda *_: None)
+    monkeypatch.setattr(report, "without_model", lambda *_: [])
+    monkeypatch.setattr(report, "ceilings", lambda *_: {})
+    monkeypatch.setattr(report, "write_report", lambda *words: written.append(words))
+    monkeypatch.setattr(report, "refuse", lambda *words: refused.append(words))
+    for strict in (False, True):
+        report.inspect_data(config, tmp_path, with_model=with_model, strict=strict, sample=sample, min_side=5)
+    assert wanted == [(asked, sample)] * 2 and [words[1] for words in refused] == [False, True]
+    assert written[0][2].facts == {"annotations": config.data.annotations.name}
+
+
+@pytest.mark.parametrize(
+    ("sample", "chosen"),
+    [(None, [0, 2, 4]), (2, [2, 0, 4]), (1, [1, 0, 2, 4]), (4, [4, 0, 2]), (0, [0, 2, 4]), (5, None), (-1, None)],
+)
+def test_sample_that_is_asked_for_is_shown_first_and_once(monkeypatch, capsys, sample, chosen):
+    from coord_codec import InputError
+    from coord_trainer.inspection import report
+
+    view = SimpleNamespace(shown=["first"], limit=7)
+    monkeypatch.setattr(report, "load_training", lambda _: SimpleNamespace(image_sets=[range(5), range(9)]))
+    monkeypatch.setattr(report, "spread_indices", lambda count: list(range(0, count, 2)))
+    monkeypatch.setattr(report, "with_model", lambda _, images, places: asked.append((images, list(places))) or view)
+    monkeypatch.setattr(report, "token_lines", lambda shown, limit: [f"line of {shown} {limit}"])
+    asked = []
+    if chosen is None:
+        with pytest.raises(InputError, match=f"--sample: expected 0 to 4, found {sample}"):
+            report._model_view(None, True, sample)
+        return
+    assert report._model_view(None, True, sample) is view and asked == [(range(5), chosen)]
+    assert ("line of first 7" in capsys.readouterr().out) is (sample is not None)
+    assert report._model_view(None, False, sample) is None and len(asked) == 1
+
+    def fails(_):
+        raise InputError("no usable image")
+
+    monkeypatch.setattr(report, "load_training", fails)
+    assert report._model_view(None, True, sample) is None and "no usable image" in capsys.readouterr().out
+
+
+def test_ceilings_of_a_large_set_are_those_of_its_first_images(clean, tmp_path, monkeypatch):
+    from planted import examine
+
+    from coord_trainer.inspection import report
+
+    source = clean.subset(range(8)).write(tmp_path)
+    found, config = examine(source), _config(source, "data.max_objects=1")
+    whole = report.ceilings(config, found)
+    monkeypatch.setattr(report, "_SCORED", len(found.annotations.instances))
+    assert report.ceilings(config, found) == whole
+    monkeypatch.setattr(report, "_SCORED", 3)
+    few = report.ceilings(config, examine(clean.subset(range(3)).write(tmp_path / "few")))
+    assert report.ceilings(config, found) == pytest.approx(few) and few != whole
+
+
+def test_findings_of_each_annotated_source_are_told_where_nothing_can_be_used(monkeypatch):
+    from coord_codec import InputError
+    from coord_trainer.inspection import report
+
+    def of(name):
+        return name, SimpleNamespace(data=SimpleNamespace(annotations=name))
+
+    def examined(annotations, _):
+        if annotations == "gone":
+            raise InputError("gone")
+        return annotations
+
+    told = []
+    monkeypatch.setattr(report, "source_configs", lambda _: [of("gone"), of(None), of("a"), of("b")])
+    monkeypatch.setattr(report, "_rules", lambda *_: None)
+    monkeypatch.setattr(report, "examination_of", examined)
+    monkeypatch.setattr(report, "say_findings", told.append)
+    with pytest.raises(InputError, match="nothing is left"), report.explain_unusable(None):
+        raise InputError("nothing is left")
+    assert told == ["a", "b"]
+    with pytest.raises(ZeroDivisionError), report.explain_unusable(None):
+        1 / 0  # noqa: B018
+    assert told == ["a", "b"]

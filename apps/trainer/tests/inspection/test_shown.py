@@ -5,14 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import ImageOps
+from PIL import Image, ImageOps
 from planted import examine, shapes
 
 from coord_data.inspection.page import write_page
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.report import ceilings, token_findings, token_lines
-from coord_trainer.inspection.shown import ModelView, ShownImage, Token, image_of_pixels, with_model, without_model
+from coord_trainer.inspection.shown import (
+    ModelView,
+    ShownImage,
+    Token,
+    image_of_pixels,
+    tokens_of,
+    with_model,
+    without_model,
+)
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +155,99 @@ def test_ceiling_of_all_given_objects_counts_what_is_not_taught(view, tmp_path):
     assert whole["Quantisation ceiling"] == limited["Quantisation ceiling"] > 0.9
     assert whole["Ceiling of all given objects"] == whole["Quantisation ceiling"]
     assert limited["Ceiling of all given objects"] < 0.8
+
+
+def test_lengths_and_names_count_from_the_first_beyond_the_border():
+    view = ModelView((), (99, 100, 101), 100, {"abc": 3, "abcd": 4, "two words": 6, "two more": 7, "a b c": 9})
+    long, split = token_findings(view)
+    assert long.count == 1 and "1 of 3 samples has more tokens than training.max_length=100" in long.message
+    assert "the longest has 101" in long.evidence and "training.max_length=101" in long.fix
+    assert split.count == 2 and split.evidence == "'two more' 7, 'abcd' 4"  # the most tokens first
+    many = ModelView((), (), 1, {f"n{n:02}": 10 + n for n in range(12)})
+    (split,) = token_findings(many)
+    assert (split.count, split.evidence.count(","), split.evidence[:8]) == (12, 9, "'n11' 21")
+    page = model_page((), {}, view).sections[0][1]
+    assert "3 samples of 99 to 101 tokens" in page and "max_length is 100: 1 are longer" in page
+
+
+def coloured(*tokens):
+    shown = [ShownImage("a.png", Image.new("RGB", (4, 4)), (4, 4), (), (), "", (token,)) for token in tokens]
+    page = model_page(shown, {}, ModelView(tuple(shown), (1,), 9, {})).images[1]
+    return page, re.findall(r'<span style="background:(#\w+)" title="(\w+)', page)
+
+
+def test_colour_of_a_token_is_that_of_its_role_and_paler_by_the_largest_weight_of_all_images():
+    page, found = coloured(
+        Token("a", "object 3 x1", 1.0, ("w1",)), Token("b", "object 0 y2", 4.0, ("w1",)),
+        Token("c", "structure", 0.0, ()), Token("d", "description", 2.0, ("text_ce",)),
+        *(Token("e", role, 0.0) for role in ("prompt", "image", "unlearnt", "beyond")),
+    )  # fmt: skip
+    assert found == [
+        ("#6f9df070", "object"), ("#6f9df0ff", "object"), ("#f2b84b26", "structure"), ("#5fbf7f9f", "description"),
+        ("#e8ebef", "prompt"), ("#d9d2ea", "image"), ("#e9b5ae", "unlearnt"), ("#e0605a", "beyond"),
+    ]  # fmt: skip
+    assert "here 1 to 4;" in page and "parsed from the token ids" in page
+    assert "here 0 to 1;" in coloured(Token("e", "prompt", 0.0))[0]
+
+
+def test_caption_says_what_is_shown_and_how_far_apart_the_boxes_are():
+    box, size = (0.0, 0.0, 0.5, 0.5), (40, 20)
+    one = ShownImage("a.png", Image.new("RGB", (8, 4)), size, (("cat", box),), (("cat", (0, 0, 0.5, 0.55)),), "<text>")
+    lost, other = replace(one, decoded=()), replace(one, augmented=True, truth=(), decoded=())
+    page = model_page([one, lost, other], {"Quantisation ceiling": 0.5, "Own": 0.25}, None)
+    told = page.images[1]
+    assert page.images[0] == "Images" and page.sections == () and "parsed from the target text" in told
+    assert "8 x 4 shown, file 40 x 20; at most 1.00 px apart" in told and "an object is missing" in told
+    assert "augmented as in the first epoch, 40 x 20; at most 0.00 px" in told and "<pre>&lt;text&gt;</pre>" in told
+    assert [tile[0] for tile in page.tiles] == ["Quantisation ceiling", "Own"] and page.tiles[1][2] == "AP"
+    assert "usable annotations" in page.tiles[0][2]
+
+
+def test_image_of_patches_is_the_first_of_several_and_of_its_rows_and_columns():
+    """Patches as Qwen's processor lays them out: blocks of merge x merge, channels, two frames."""
+    side, merge, rows, columns = 2, 2, 4, 6
+    picture = np.random.default_rng(0).integers(0, 256, (rows * side, columns * side, 3)).astype(np.uint8)
+    patches = []
+    for row in range(0, rows, merge):
+        for column in range(0, columns, merge):
+            for down in range(merge):
+                for right in range(merge):
+                    y, x = (row + down) * side, (column + right) * side
+                    patch = picture[y : y + side, x : x + side].transpose(2, 0, 1) / 255
+                    patches.append(np.stack([(patch - 0.5) / 0.25] * 2, axis=1).ravel())
+    values, grid = np.array(patches, np.float32), np.array([[1, rows, columns], [1, 2, 2]])
+    processor = type(
+        "Of", (), {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "merge_size": merge, "patch_size": side}
+    )
+    for given in (values, np.concatenate([values, values[:4]])):
+        assert np.array_equal(np.asarray(image_of_pixels(given, grid, processor)), picture)
+
+
+def test_tokens_beyond_the_maximum_length_begin_at_it_and_untaught_ones_of_an_answer_are_named(opened_run):
+    config, run, _, samples = opened_run
+    sample = dict(samples[0])
+    length = len(sample["input_ids"])
+    labels = list(sample["labels"])
+    first = next(i for i, label in enumerate(labels) if label != -100)
+    labels[first + 2] = -100
+    stand_in = type("Opened", (), {"processor": run.processor, "family": run.family, "longest_sample": length - 3})
+    found = tokens_of(config, stand_in, sample | {"labels": labels})
+    assert [token.role for token in found][-4:].count("beyond") == 3 and found[-4].role != "beyond"
+    assert all(token.weight == 0 and token.terms == () for token in found if token.role in ("beyond", "unlearnt"))
+    roles = [token.role for token in found]
+    assert roles.count("unlearnt") == 1 and "unlearnt" not in roles[: roles.index("structure")]
+    (image,) = [token for token in found if token.role == "image"]
+    assert image.text.endswith(f" x {sample['input_ids'].count(run.model.config.image_token_id)}")
+    without = tokens_of(config, stand_in, sample | {"coord_layout": None})
+    assert {token.role for token in without} == {"prompt", "image", "structure", "beyond"}
+
+
+def test_size_of_an_image_is_the_stated_one_or_its_own(opened_run, tmp_path):
+    config, _, train, _ = opened_run
+    Image.new("RGB", (1200, 600)).save(tmp_path / "a.png")
+    one = train.instances[0].model_copy(update={"image": "a.png"})
+    for width, height, size in ((None, None, None), (2400, 1200, (2400, 1200))):
+        (found,) = without_model(config, [one.model_copy(update={"width": width, "height": height})], tmp_path)
+        assert max(found.image.size) <= 960 and found.image.width == 2 * found.image.height
+        assert found.size == (size or found.size) and found.name == "a.png"
+        assert len(found.decoded) == len(found.truth) == len(one.objects) and found.tokens == ()

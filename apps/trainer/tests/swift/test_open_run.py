@@ -126,6 +126,15 @@ def test_training_is_given_what_the_run_says_and_nothing_of_an_earlier_one(opene
         assert (parts.packing, parts.fused, parts.gradient_norms) == (True, not config.model.fused_head, True)
 
 
+def test_card_has_the_names_by_their_class_ids_unless_they_are_too_many(opened_run, monkeypatch):
+    run = opened_run[1]
+    sets = [SimpleNamespace(classes=("z", "a"), words={"x"}), SimpleNamespace(classes=(), words={"c", "b", "a"})]
+    mixture = SimpleNamespace(image_sets=sets)
+    for most, names in ((5, ("z", "a", "b", "c")), (4, ("z", "a", "b", "c")), (3, ())):
+        monkeypatch.setattr("coord_trainer.swift.open_run.MOST_NAMES", most)
+        assert run.card(mixture).names == names
+
+
 @pytest.mark.parametrize(
     ("sections", "cannot", "told"),
     [

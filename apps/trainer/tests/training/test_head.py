@@ -137,3 +137,21 @@ def test_row_selecting_head_sees_supervised_rows_alone_and_restores_the_forward(
     with pytest.raises(RuntimeError), row_selecting_head(model, model.lm_head, rows):
         raise RuntimeError
     assert "forward" not in model.lm_head.__dict__
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_head_with_a_bias_has_it_in_the_loss(fused):
+    model = Model()
+    ids, labels, slots = batch(1)
+    before = {}
+    for bias in (False, True):
+        if bias:
+            model.lm_head = nn.Linear(H, V, dtype=torch.float64)
+            model.lm_head.bias.data.normal_(std=3.0)
+        rows = RowHead(CoordObjective(CONFIGS[0], VOCAB), labels, slots, False, fused)
+        with row_selecting_head(model, model.lm_head, rows):
+            before[bias] = float(rows.rejoin(model(ids)).total())
+        logits, keep = model(ids), labels[:, 1:] != -100
+        expected = CoordObjective(CONFIGS[0], VOCAB)(logits[:, :-1][keep], labels[:, 1:][keep], slots).total()
+        assert before[bias] == pytest.approx(float(expected), rel=1e-9)
+    assert before[True] != pytest.approx(before[False], rel=1e-2)

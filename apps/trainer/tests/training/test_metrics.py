@@ -96,6 +96,20 @@ def test_gradient_norm_of_a_term_is_that_of_its_own_gradient():
         assert found[name] == pytest.approx(expected, rel=1e-5)
 
 
+def test_gradient_norm_of_half_precision_does_not_overflow_and_frozen_parameters_have_no_part():
+    weight = torch.ones(1, dtype=torch.float16, requires_grad=True)
+    other = torch.ones(1, requires_grad=True)
+    terms = {
+        "text_ce": LossTerm((weight * 300).sum(), torch.tensor(1)),
+        "coord_ce": LossTerm(other.sum(), torch.tensor(1)),
+    }
+    counts = {name: torch.tensor(1) for name in ("tokens", "coord_tokens", "objects")}
+    output = ObjectiveOutput(terms, {"text_ce": 2.0, "coord_ce": 1.0}, counts, dict)
+    found = term_gradient_norms(output, [weight, torch.ones(3)])
+    assert found == {"text_ce": 600.0, "coord_ce": 0.0}
+    assert term_gradient_norms(output, [weight], counts | {"tokens": 4})["text_ce"] == 150
+
+
 def test_evaluation_losses_are_printed_beside_the_last_training_loss(capsys):
     progress, start = TrainingProgress(), SimpleNamespace(is_world_process_zero=True, max_steps=3, global_step=0)
     progress.on_train_begin(None, start, None)

@@ -199,3 +199,29 @@ def test_matrices_without_a_gradient_stay_and_closures_are_called():
     before = copy.deepcopy(model.state_dict())
     assert optimizer.step(lambda: 1.5) == 1.5
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_matrices_of_one_shape_keep_rate_decay_and_blocks_of_their_groups():
+    """They are stacked for speed: rates, decays and patches side by side may differ within a stack."""
+    torch.manual_seed(0)
+    wanted, groups = [], []
+    for blocks, rate, decay, dtype in (
+        (1, 0.01, 0.0, torch.float32), (1, 0.02, 0.3, torch.float32), (2, 0.03, 0.1, torch.float32),
+        (0, 0.5, 0.0, torch.float32), (1, 0.04, 0.2, torch.float64), (1, 0.01, 0.5, torch.float32),
+    ):  # fmt: skip
+        matrix = nn.Parameter(torch.randn(4, 8, dtype=dtype))
+        matrix.grad = torch.randn(4, 8, dtype=dtype)
+        groups.append({"params": [matrix], "lr": rate, "weight_decay": decay, "muon": blocks})
+        if blocks:
+            parts = matrix.grad.double().chunk(blocks, dim=1)
+            size = rate * 0.2 * math.sqrt(max(parts[0].shape))
+            direction = torch.cat([naive_direction(part) for part in parts], dim=1)
+            wanted.append((matrix, matrix.detach().double() * (1 - rate * decay) - size * direction))
+    still = nn.Parameter(torch.ones(4, 8))
+    groups.append({"params": [still], "lr": 0.1, "weight_decay": 0.1, "muon": 1})
+    optimizer = MuonAdamW(groups)
+    optimizer.step()
+    for matrix, expected in wanted:
+        torch.testing.assert_close(matrix.detach().double(), expected, rtol=1e-3, atol=1e-5)
+    assert torch.equal(still, torch.ones(4, 8)) and not optimizer.state[still]
+    assert "exp_avg" in optimizer.state[groups[3]["params"][0]]

@@ -117,4 +117,4 @@ def resized_sizes(size_B2: np.ndarray, factor: int, min_pixels: int, max_pixels:
     sizes, index_B = np.unique(size_B2, axis=0, return_inverse=True)
     limits = {"factor": factor, "min_pixels": min_pixels, "max_pixels": max_pixels}
     resized = [smart_resize(int(w), int(h), **limits) for w, h in sizes]
-    return np.array(resized, np.float64)[index_B.reshape(-1)]
+    return np.array(resized, np.float64).reshape(-1, 2)[index_B.reshape(-1)]

@@ -70,5 +70,5 @@ def stored_tensors(path: Path) -> Iterator[tuple[str, str, list[int], int, int]]
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
                 yield name, entry["dtype"], entry["shape"], 8 + length + start, 8 + length + end
-    except (struct.error, ValueError, KeyError, MemoryError, OverflowError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
         raise InputError(f"{path}: the safetensors header is damaged ({error}); fetch the file again") from None

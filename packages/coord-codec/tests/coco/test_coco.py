@@ -18,6 +18,7 @@ from coord_codec import (
     write_instances,
 )
 from coord_codec.coco.document import origin_of_areas
+from coord_codec.coco.reader import numbered
 from coord_codec.coco.rows import PHRASES
 
 TURNED = 20 * (math.cos(math.pi / 6) + math.sin(math.pi / 6))
@@ -96,6 +97,10 @@ BAD_RECORDS = [
     (("images", 0, "height"), 0, "images[0]: height: expected a whole number of pixels above 0, found 0"),
     (("images", 0, "width"), 99.5, "images[0]: width: expected a whole number of pixels above 0, found 99.5"),
     (("images", 0, "width"), "200", "images[0]: width: expected finite numbers, found '200'"),
+    (("images", 0, "width"), 1 << 31, "images[0]: width: expected a whole number of pixels above 0"),
+    (("images", 0, "height"), 1 << 31, "images[0]: height: expected a whole number of pixels above 0"),
+    (("images", 0, "file_name"), "\ud800.jpg", "images[0]: file_name: expected a path, found"),
+    (("images", 0, "id"), "\udfff", "images[0]: id: expected readable text, found"),
     (("images", 0, "file_name"), 7, "images[0]: file_name: expected a path, found 7"),
     (("categories", 0), "dog", "categories[0]: expected an object, found str"),
     (("categories", 0, "id"), 1, "categories[0]: id: 1 occurs 2 times"),
@@ -139,6 +144,7 @@ TRAINING_ONLY = [
     (("categories", 0, "name"), "a <|box_end|> dog", "control token <|box_end|>"),
     (("images", 0, "file_name"), "", "the image cannot be trained on"),
     (("images", 0, "width"), None, "the image cannot be trained on"),
+    (("images", 0, "height"), None, "the image cannot be trained on"),
 ]
 
 
@@ -176,6 +182,31 @@ def test_id_that_may_be_two_images_is_none(coco):
     assert [len(i.objects) for i in read.instances] == [0, 2] and len(read.problems) == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("0042", 42),
+        ("9" * 18, int("9" * 18)),
+        ("9" * 19, "9" * 19),
+        ("a42", "a42"),
+        ("٤٢", "٤٢"),
+        ("-1", "-1"),
+        (42, 42),
+    ],
+)
+def test_id_in_text_is_a_number_up_to_eighteen_digits(value, number):
+    assert numbered(value) == number
+
+
+def test_rows_are_in_the_order_of_their_numbers_and_text_comes_last(coco):
+    for table, noun in (("images", "file_name"), ("categories", "name")):
+        coco[table] += [{"id": each, noun: str(each), "width": 9, "height": 9} for each in ("x", 30, "2", 5)]
+    found = read_annotations(coco)
+    assert list(found.table.image_ids) == [4, 5, 9, 30, "2", "x"]
+    assert [category.id for category in found.categories] == [1, 3, 5, 30, "2", "x"]
+    assert found.table.labels == tuple(category.name for category in found.categories)
+
+
 @pytest.mark.parametrize("image_id", ["b.jpg", 77, None])
 def test_annotations_of_no_image_at_all_are_an_error(coco, image_id):
     document = coco
@@ -184,11 +215,25 @@ def test_annotations_of_no_image_at_all_are_an_error(coco, image_id):
     with pytest.raises(InputError, match=r"annotations\[0\] \(id 1\): image_id: .* ids such as 4: write the same ids"):
         read_annotations(document)
     assert read_annotations({**document, "annotations": []}).instances
+    for image in document["images"]:
+        image["width"] = -1
+    with pytest.raises(InputError, match=r"ids such as [49]"):  # of images that are left out
+        read_annotations(document)
+
+
+def test_rows_of_one_id_are_left_out_however_many_there_are(coco):
+    coco["images"] += [{"id": 9, "file_name": name, "width": 9, "height": 9} for name in "xy"]
+    coco["categories"] += [{"id": 3, "name": name} for name in "xyz"]
+    found = read_annotations(coco)
+    assert [i.image for i in found.instances] == ["a.jpg"] and found.categories == (Category(1, "cat"),)
+    times = [problem.message.partition(";")[0] for problem in found.problems if problem.field == "id"]
+    assert times == ["3 occurs 4 times"] * 4 + ["9 occurs 3 times"] * 3
 
 
 @pytest.mark.parametrize("place", [("images", 0, "query"), ("annotations", 0, "caption")])
 def test_phrases_that_are_not_read_are_counted(coco, place):
-    assert read_annotations(changed(coco, place, "the left cat")).notes[PHRASES] == 1
+    both = changed(changed(coco, place, "the left cat"), (place[0], 1, place[2]), "the right dog")
+    assert read_annotations(both).notes[PHRASES] == 2
 
 
 def test_boxes_are_clipped_by_a_pixel_and_counted(coco):
@@ -257,6 +302,8 @@ def test_image_size_is_asked_for_images_that_state_none(coco):
     document = changed(coco, ("images", 0, "width"), None)
     found = read_annotations(document, image_size={"b.jpg": (200, 100)}.get)
     assert found.instances == read_annotations(coco).instances and not found.problems
+    none = read_annotations(document, image_size=lambda name: None)
+    assert [problem.field for problem in none.problems] == ["width"] and len(none.instances) == 1
 
 
 def test_sides_and_areas_are_those_of_the_file(coco):
@@ -284,6 +331,7 @@ COCO_REFUSED = [
     ({"bbox": [10, 10, 0, 5]}, 1),
     ({"bbox": [10, 10, 0.1, 5]}, 1),
     ({"bbox": [150, 10, 60, 5], "iscrowd": 1}, 1),
+    ({"bbox": [10, 10, -5, 5], "iscrowd": 1}, 1),
 ]
 
 
@@ -309,12 +357,13 @@ def test_refused_annotation_of_coco_does_not_teach_omission(fields, with_image):
 
 def test_category_that_no_answer_can_name_takes_its_images_along():
     document = {
-        "images": [{"id": n, "file_name": f"{n}.jpg", "width": 200, "height": 100} for n in (1, 2)],
-        "annotations": [{"image_id": n, "category_id": n, "bbox": [10, 10, 50, 50]} for n in (1, 2)],
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "a <|box_end|>"}],
+        "images": [{"id": n, "file_name": f"{n}.jpg", "width": 200, "height": 100} for n in (1, 2, 3)],
+        "annotations": [{"image_id": n, "category_id": n, "bbox": [10, 10, 50, 50]} for n in (1, 2, 3)],
+        "categories": [{"id": 1, "name": "cat"}, *({"id": n, "name": f"{n} <|box_end|>"} for n in (2, 3))],
     }
     assert [i.image for i in read_annotations(document, on_bad_box="drop_image").instances] == ["1.jpg"]
-    assert [i.image for i in read_annotations(document, on_bad_box="drop_box").instances] == ["1.jpg", "2.jpg"]
+    alone = read_annotations(document, on_bad_box="drop_box").instances
+    assert [(i.image, len(i.objects)) for i in alone] == [("1.jpg", 1), ("2.jpg", 0), ("3.jpg", 0)]
 
 
 @pytest.mark.parametrize(("larger", "word"), [(19, "from-0-to-last"), (18, "from-0")])

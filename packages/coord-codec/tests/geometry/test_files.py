@@ -17,6 +17,7 @@ from coord_codec import (
     read_annotations,
     write_instances,
 )
+from coord_codec.coco.shapes import CLIPPED, HOLES
 
 TRIANGLE = {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.1, 0.5]}
 
@@ -210,3 +211,27 @@ def test_layout_of_a_geometry_omits_other_arities():
     assert not find_layout(box, VOCAB, (1, 2), geometry="polygon").objects
     assert len(find_layout(box, VOCAB, (1, 2), geometry="box").objects) == 1
     assert find_layout([1, 5099, 110, 120, 2], VOCAB, (1, 2), geometry="point").objects[0].bins == (10, 20)
+
+
+def test_coco_outline_that_reaches_a_hole_by_a_bridge_is_its_outer_ring_counted():
+    ring = [10, 10, 50, 10, 50, 40, 10, 40]
+    bridged = [*ring, 10, 10, 20, 20, 20, 30, 30, 30, 30, 20, 20, 20]
+    found = read_annotations(coco(segmentation=[bridged]), geometry="polygon")
+    assert found.instances[0].objects[0].geometry.coordinates == (0.1, 0.2, 0.5, 0.2, 0.5, 0.8, 0.1, 0.8)
+    assert found.notes == {HOLES: 1}
+
+
+def test_hidden_keypoint_has_its_place_and_one_without_a_label_has_none():
+    found = read_annotations(coco(keypoints=[20, 25, 1, 30, 5, 0]), geometry="keypoints")
+    shape = found.instances[0].objects[0].geometry
+    assert (shape.visibility, shape.coordinates) == ((1, 0), (0.2, 0.5, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(("beyond", "is_read"), [(0, True), (1, True), (1.01, False)])
+def test_outline_may_lie_a_pixel_beyond_each_border_of_its_image(beyond, is_read):
+    outline = [-beyond, -beyond, 100 + beyond, -beyond, 100 + beyond, 50 + beyond, -beyond, 50 + beyond]
+    found = read_annotations(coco(bbox=[0, 0, 100, 50], segmentation=[outline]), geometry="polygon")
+    assert [len(i.objects) for i in found.instances] == [int(is_read)]
+    if is_read:
+        assert found.instances[0].objects[0].geometry.coordinates == (0, 0, 1, 0, 1, 1, 0, 1)
+        assert found.notes == ({CLIPPED: 1} if beyond else {})

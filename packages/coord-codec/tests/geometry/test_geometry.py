@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from coord_codec import GEOMETRIES, CoordGrid, Object, geometry_of, shape_of
 from coord_codec.boxes import SmallBoxError
 from coord_codec.geometry import polygon
+from coord_codec.geometry.base import MIRROR, QUARTER_TURN, Affine
 from coord_codec.geometry.polygon import PolygonGeometry, find_crossing, signed_area, simplify
-from coord_codec.geometry.shape import read_shape
+from coord_codec.geometry.shape import InBins, read_shape
 
 GRID = CoordGrid()
 # A star of six vertices around the centre: simple whatever the radii are.
@@ -211,3 +212,137 @@ def test_moved_into_a_window_is_clipped_at_its_edge():
     shape = read_shape({"type": "polygon", "coordinates": [0.2, 0.2, 0.6, 0.2, 0.6, 0.6]})
     assert shape.moved(0.2, 0.2, 0.4, 0.4).coordinates == pytest.approx((0, 0, 1, 0, 1, 1))
     assert shape.moved(0.2, 0.2, 0.8, 0.8).coordinates == pytest.approx((0, 0, 0.5, 0, 0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "coordinates"),
+    [
+        ("oriented", (0.1, 0.1, 0.9, 0.1, 0.9, 0.9, 0.1, 0.1)),  # three corners
+        ("oriented", (0.1, 0.1, 0.9, 0.1, 0.5, 0.1, 0.1, 0.1)),
+        ("polygon", (0.1, 0.1, 0.5, 0.5, 0.9, 0.9)),
+        ("keypoints", (0.0,) * 4),
+    ],
+)
+def test_shape_without_an_area_or_a_point_is_small(name, coordinates):
+    with pytest.raises(SmallBoxError):
+        GEOMETRIES[name].arrange(coordinates)
+
+
+@pytest.mark.parametrize("corner", [(0.9, 0.1), (0.9001, 0.1002), (0.1, 0.9), (0.1001, 0.8999)])
+def test_oriented_box_of_three_corners_in_bins_is_small(corner):
+    corners = [(0.1, 0.1), (0.9, 0.1), (0.9, 0.9), (0.1, 0.9)]
+    near = [c for c in corners if abs(c[0] - corner[0]) + abs(c[1] - corner[1]) < 0.01]
+    fourth = flat([(0.1, 0.1), near[0], (0.9, 0.9), corner])
+    with pytest.raises(SmallBoxError):
+        GEOMETRIES["oriented"].written(fourth, GRID)
+
+
+def test_last_vertex_in_the_bin_of_the_first_is_written_once():
+    assert GEOMETRIES["polygon"].to_bins((0.5, 0.1, 0.9, 0.5, 0.1, 0.5, 0.4999, 0.1002), GRID) == [
+        500,
+        100,
+        900,
+        500,
+        100,
+        500,
+    ]
+
+
+def test_answer_may_have_a_longer_outline_than_a_target_and_no_other_length():
+    reads = [count for count in (4, 5, 6, 7, 8, 256, 258, 1001, 1002) if GEOMETRIES["polygon"].reads(count)]
+    assert reads == [6, 8, 256, 258, 1002] and not GEOMETRIES["polygon"].fits(258)
+    assert [count for count in range(9) if GEOMETRIES["box"].reads(count)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"names": ["a", "a"]}, "2 different names"),
+        ({"names": ["a"]}, "2 different names"),
+        ({"visibility": [2]}, "visibility"),
+        ({"coordinates": [0.1, 0.2, True, 0.5]}, "expected numbers"),
+        ({"coordinates": [[0.1, 0.2, 0.3], [0.5]]}, "pairs"),
+        ({"coordinates": []}, "expected a list"),
+    ],
+)
+def test_keypoints_are_refused_by_the_field(change, fault):
+    shape = {"type": "keypoints", "coordinates": [0.1, 0.2, 0.3, 0.5], "names": ["a", "b"], "visibility": [2, 1]}
+    assert read_shape(shape).coordinates == (0.1, 0.2, 0.3, 0.5)
+    with pytest.raises(ValueError, match=fault):
+        read_shape({**shape, **change})
+
+
+def test_bins_of_a_shape_are_whole():
+    shape = {"type": "point", "coordinates": [10, 20.0]}
+    assert read_shape(InBins(shape)).coordinates == (0.01, 0.02)
+    with pytest.raises(ValueError, match="whole numbers"):
+        read_shape(InBins({**shape, "coordinates": [10, 20.5]}))
+
+
+def test_shape_of_another_geometry_than_asked_for_comes_from_the_box():
+    cat = Object(desc="cat", geometry={"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.1, 0.5]})
+    assert shape_of(cat, "point").coordinates == pytest.approx((0.5, 0.3)) and shape_of(cat, "polygon") is cat.geometry
+    assert shape_of(cat, "box").coordinates == cat.bbox == (0.1, 0.1, 0.9, 0.5)
+
+
+def test_named_points_of_a_mirrored_image_change_sides_and_those_of_a_turned_one_do_not():
+    names = ("left_eye", "nose", "right_eye", "left_ear")  # the last has no other side
+    points = {"type": "keypoints", "coordinates": [0.1, 0.2, 0.5, 0.5, 0.8, 0.3, 0.2, 0.1], "visibility": [1, 2, 2, 1]}
+    shape = read_shape({**points, "names": names})
+    flipped = shape.flip()
+    assert flipped.names == names and flipped.visibility == (2, 2, 1, 1)
+    assert flipped.coordinates == pytest.approx((0.2, 0.3, 0.5, 0.5, 0.9, 0.2, 0.8, 0.1))
+    turned = shape.transform(Affine(-1, 0, 0, -1, 1, 1))
+    assert turned.visibility == (1, 2, 2, 1) and turned.coordinates[:2] == (0.9, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("change", "mirrors", "is_similarity"),
+    [
+        (Affine(), False, True),
+        (MIRROR, True, True),
+        (Affine(yy=-1, y0=1), True, True),
+        (Affine(0, 1, 1, 0), True, True),
+        (QUARTER_TURN, False, True),
+        (Affine(-1, 0, 0, -1, 1, 1), False, True),
+        (Affine(0.5, 0, 0, 0.5), False, True),
+        (Affine(0.5, 0, 0, 0.51), False, False),
+        (Affine(-1, 0, 0, 0.9, 1), True, False),
+        (Affine(1, 0.1, 0, 1), False, False),
+        (Affine(1, 0.1, -0.1, 1), False, True),
+        (Affine.window(0.1, 0.2, 0.5, 0.25), False, False),
+    ],
+)
+def test_change_of_an_image_mirrors_it_and_keeps_its_angles_or_not(change, mirrors, is_similarity):
+    assert (change.mirrors, change.is_similarity) == (mirrors, is_similarity)
+
+
+def test_box_that_leaves_the_image_ends_with_it_and_visible_is_what_is_not_stated():
+    box = read_shape({"type": "box", "coordinates": [0.1, 0.2, 0.6, 0.9]})
+    assert box.moved(0.2, 0.1, 0.5, 0.5).coordinates == pytest.approx((0, 0.2, 0.8, 1))
+    assert box.transform(QUARTER_TURN).coordinates == pytest.approx((0.1, 0.1, 0.8, 0.6))
+    points = read_shape({"type": "keypoints", "coordinates": [0.1, 0.2, 0.3, 0.5], "names": ["a", "b"]})
+    assert points.visibility == (2, 2) and read_shape(points.to_json()) == points
+    assert points.to_json()["names"] == ["a", "b"] and points.to_json()["visibility"] == [2, 2]
+
+
+@pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True), (128, True), (129, False)])
+def test_limit_of_vertices_is_three_at_least(most, fits):
+    if fits:
+        assert PolygonGeometry().with_max_vertices(most).longest == 2 * most
+        assert PolygonGeometry(max_vertices=most).max_vertices == most
+    else:
+        with pytest.raises(ValueError, match="max_vertices: expected 3 to 128"):
+            PolygonGeometry(max_vertices=most)
+
+
+def test_outline_of_the_largest_area_is_chosen_whatever_its_number_of_vertices():
+    small = (0.0, 0.0, 0.1, 0.0, 0.1, 0.1, 0.05, 0.2, 0.0, 0.1)
+    large, odd = (0.0, 0.0, 1.0, 0.0, 1.0, 1.0), (0.5,) * 13
+    for outlines in ([small, large, odd], [odd, large, small]):
+        assert PolygonGeometry().choose_outline(outlines) == large
+    assert PolygonGeometry().choose_outline([]) is None
+    assert (
+        GEOMETRIES["oriented"].choose_outline([large]) is GEOMETRIES["oriented"].choose_outline([small[:8]] * 2) is None
+    )
+    assert GEOMETRIES["oriented"].choose_outline([small[:8]]) == small[:8]

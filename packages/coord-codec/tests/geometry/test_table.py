@@ -271,6 +271,8 @@ def test_object_may_have_any_shape_and_its_box_is_within_the_image():
         ({"name": "two words"}, "letters, digits"),
         ({"keys": ("own", "bbox_2d")}, "'bbox_2d' is a key of the geometry box"),
         ({"most": 6}, "in steps of 5"),
+        ({"least": 1, "most": 1, "numbers": ("x",)}, "expected 1 < least"),
+        ({"least": 10}, "least <= most"),
         ({"example": (0.5, 0.5, 0.1, 0.1)}, "is no valid shape: expected 5"),
         ({"box_of": Geometry.box_of}, "override box_of"),
     ],
@@ -290,3 +292,43 @@ def test_unknown_name_lists_the_rows_and_says_how_to_add_one():
 def test_table_in_markdown_has_a_line_for_each_row():
     lines = geometry_table().splitlines()[2:]
     assert [line.split("`")[1] for line in lines] == ROWS
+
+
+def test_angles_wrap_and_lengths_end_with_the_image():
+    assert [wrap(angle) for angle in (-1e-20, 0.0, 0.25, 1.0, 1.25, -0.25)] == [0.0, 0.0, 0.25, 0.0, 0.25, 0.75]
+    spoke = geometry_of("spoke")
+    assert spoke.transform((0.25, 0.25, 0.75, 0.125), Affine(2, 0, 0, 2)) == (0.5, 0.5, 1.0, 0.125)
+    assert spoke.flip((0.25, 0.25, 0.5, 0.125)) == (0.75, 0.25, 0.5, 0.375)
+    assert spoke.transform((0.25, 0.25, 0.5, 0.125), QUARTER_TURN) == pytest.approx((0.75, 0.25, 0.5, 0.375))
+    half = type("Half", (Spoke,), {"period": math.pi})()
+    assert half.transform((0.25, 0.25, 0.5, 0.125), QUARTER_TURN) == pytest.approx((0.75, 0.25, 0.5, 0.625))
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "numbers", "counts"),
+    [
+        (4, 4, ("x", "y"), "4"),
+        (4, 8, ("x", "y"), "an even number from 4 to 8"),
+        (3, 7, ("x", "y"), "a number in steps of 2 from 3 to 7"),
+        (4, 7, ("x", "y", "length"), "a number in steps of 3 from 4 to 7"),
+    ],
+)
+def test_numbers_of_coordinates_in_words(least, most, numbers, counts):
+    kind = type("Own", (Spoke,), {"least": least, "most": most, "numbers": numbers})()
+    assert kind.counts == counts and [n for n in range(10) if kind.fits(n)] == [*range(least, most + 1, len(numbers))]
+
+
+def test_row_that_is_run_again_replaces_itself_alone():
+    class Own(Spoke):
+        name, keys = "own", ("own", "own_2d")
+
+        def arrange(self, coordinates):
+            return coordinates
+
+    try:
+        assert register_geometry(Own()) is not register_geometry(Own()) is GEOMETRIES["own"]
+        other = type("Other", (Ellipse,), {"name": "own", "keys": ("own", "own_2d")})()
+        with pytest.raises(ValueError, match="of this name already"):
+            register_geometry(other)
+    finally:
+        GEOMETRIES.remove("own")

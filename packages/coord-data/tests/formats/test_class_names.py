@@ -48,6 +48,7 @@ def test_names_that_are_none_are_refused(tmp_path, names, message):
         (["ds/labels/classes.txt", "data.yaml"], "ds/labels/classes.txt"),
         (["ds/labels/train/classes.txt", "classes.txt"], "ds/labels/train/classes.txt"),
         (["ds/.cache/classes.txt", "data.yaml"], "data.yaml"),
+        (["ds/a/b/classes.txt", "ds/z/classes.txt"], "ds/z/classes.txt"),
     ],
 )
 def test_classes_are_named_by_the_nearest_file(tmp_path, files, named_by):
@@ -73,3 +74,11 @@ def test_two_folders_of_labels_that_name_other_classes_are_refused(tmp_path):
         (tmp_path / "labels" / split / "classes.txt").write_text(split)
     with pytest.raises(InputError, match=r"train/classes.txt and .*val/classes.txt name different classes"):
         find_classes(Source(tmp_path))
+
+
+@pytest.mark.parametrize(("lines", "val"), [("valid = a.txt\n", "a.txt"), ("valid=a.txt\nval=b.txt\n", "b.txt")])
+def test_splits_of_darknet_are_named_as_written(tmp_path, lines, val):
+    (tmp_path / "obj.names").write_text("cat\n\ndog\n")
+    (tmp_path / "obj.data").write_text(f"classes = 2\ntrain =\nbackup\n{lines}names = data/obj.names\n")
+    values = read_data_file(Source(tmp_path / "obj.data"))
+    assert values["val"] == val and values["names"] == {0: "cat", 2: "dog"} and not {"train", "backup"} & values.keys()

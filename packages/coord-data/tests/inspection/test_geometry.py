@@ -10,8 +10,11 @@ from planted import COCO, SHARED_DATA, Draft, centred, padded, read, shapes, siz
 
 from coord_codec.box_transforms import resized_sizes
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
+from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import examine_geometry
+from coord_data.inspection.numbers.mixture import in_one_meaning
 from coord_data.inspection.records import one_off
+from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import inflate
 
 
@@ -279,3 +282,20 @@ def test_pixels_of_images_as_models_receive_them_are_a_reading(limits):
     assert set(found) == {"resized"}
     assert str(told_reading(found["resized"]).unit) == f"input{limits[0]}:{limits[2]}"
     np.testing.assert_allclose(meaning.boxes.of(slice(None)), np.concatenate(right), atol=1e-6)
+
+
+@pytest.mark.parametrize(("layout", "unit", "side"), [("cxcywh", "unit", 1), ("xyxy", "norm1000", 1000)])
+def test_images_in_another_order_are_rewritten_in_that_of_their_format(clean, layout, unit, side):
+    ways = {"cxcywh": (centred, lambda b: b), "xyxy": (lambda b: b, centred)}[layout]
+    is_other = np.arange(len(clean.images)) % 5 < 2
+    right = [ways[0](corners) * side for corners in clean.corners]
+    stated = [ways[k](corners) * side for k, corners in zip(is_other.astype(int), clean.corners, strict=True)]
+    owner_N = np.repeat(np.arange(len(right)), [len(c) for c in right])
+    sizes_I2, labels = np.full((len(right), 2), (96.0, 72.0)), sum(clean.labels, ())
+    raw = RawBoxes.of(tuple(clean.images), sizes_I2, owner_N, np.concatenate(stated), labels, layout, unit)
+    sample = Sample(EdgeMaps.of(clean.images.values()), np.arange(len(raw)), owner_N)
+    changed, (found,) = in_one_meaning(raw, declared_meaning(raw, sizes_I2, sample), sizes_I2, sample)
+    assert found.code == "mixed_units" and 0.6 * is_other.sum() <= found.count <= is_other.sum()
+    is_changed_N = np.abs(changed.numbers_N4 - raw.numbers_N4).max(axis=1) > 1e-9 * side
+    assert len(np.unique(owner_N[is_changed_N])) == found.count and is_other[owner_N[is_changed_N]].all()
+    np.testing.assert_allclose(changed.numbers_N4[is_changed_N], np.concatenate(right)[is_changed_N], atol=1e-6 * side)

@@ -29,4 +29,5 @@ def test_other_names_are_no_typing_errors(counts):
 
 
 def test_most_frequent_name_is_meant():
+    assert typing_errors({"boat": 20, "boet": 1}) == {"boet": "boat"}
     assert typing_errors({"boats": 100, "boots": 900, "bo ts": 1, "boets": 1}) == {"boets": "boots", "bo ts": "boots"}

@@ -115,6 +115,18 @@ def test_forty_boxes_of_which_four_fifths_agree_are_enough(boxes, agreeing, foun
 
 
 @pytest.mark.parametrize(
+    ("sides", "found"),
+    [
+        ((0, 0, 0, 0), None), ((1, 1, 0, 0), (1, 0, 1.0)), ((0, 0, -2, -2), (0, -2, 1.0)), ((1, 0, 1, 0), None),
+        ((1, 0, 1, 1), None), ((1, 1, 1, 0), None), ((1, 1, -1, -1), None), ((-1, -1, 1, 1), None),
+        ((3, 3, 2, 2), (3, 2, 1.0)),
+    ],
+)  # fmt: skip
+def test_both_axes_agree_and_boxes_are_not_wider_or_narrower_on_both_sides(sides, found):
+    assert one_pixel._common(np.array([sides] * 40, float)) == found
+
+
+@pytest.mark.parametrize(
     ("changes", "offset"),
     [((0, 0, 0, 32, 0, 0, 0), 0), ((0, 0, 0, 31, 0, 0, 0), np.nan), ((0, 0, 32, 64, 0, 0, 0), -1),
      ((0, 0, 31, 64, 0, 0, 0), 0), ((0, 0, 0, 0, 0, 0, 32), 3), ((32, 0, 0, 0, 0, 0, 0), np.nan)],
@@ -122,3 +134,10 @@ def test_forty_boxes_of_which_four_fifths_agree_are_enough(boxes, agreeing, foun
 def test_object_begins_at_half_of_the_largest_change_of_32_or_more(changes, offset):
     pixels_HWC = np.repeat(np.cumsum([0, *changes])[None, :, None], 3, axis=2)
     np.testing.assert_equal(one_pixel._first_change(pixels_HWC, 4, 8, 1), offset)
+
+
+@pytest.mark.parametrize(("border", "is_known"), [(3, False), (4, True), (6, True), (7, False)])
+def test_border_near_that_of_the_image_tells_nothing(border, is_known):
+    pixels_HWC = np.zeros((2, 10, 3), int)
+    pixels_HWC[:, border:] = 90
+    assert np.isfinite(one_pixel._first_change(pixels_HWC, border, 10, 1)) == is_known

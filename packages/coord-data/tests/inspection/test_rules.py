@@ -105,6 +105,10 @@ def test_rules_of_reading_keep_what_was_stated():
     assert (rules.max_objects, rules.min_side) == (3, 0) and InspectionRules.of(rules) is rules
 
 
+def test_argument_that_is_0_replaces_what_the_rules_state():
+    assert InspectionRules.of(InspectionRules(min_side=32, max_objects=3), min_side=0) == InspectionRules(max_objects=3)
+
+
 def test_finding_has_a_row_of_the_table_and_one_of_its_grades():
     for code, row in FINDING_CODES.items():
         assert row.subject in SUBJECTS and row.words

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,11 +10,22 @@ from coco_builder import coco
 from scipy import stats
 from scipy.optimize import isotonic_regression
 
-from coord_eval import AnswerSettings, Calibration, InputError, ScoredObject, ThresholdCurve, fit_calibration, score
+from coord_eval import (
+    AnswerSettings,
+    Calibration,
+    InputError,
+    ScoredObject,
+    ThresholdCurve,
+    fit_calibration,
+    score,
+    threshold_curve,
+)
+from coord_eval.calibration.calibration import out_of_fold
 from coord_eval.calibration.knots import fit_knots, interpolate, isotonic
 from coord_eval.cli.main import main
-from coord_eval.intake.digests import digest_of_detections
+from coord_eval.intake.digests import digest_of_detections, digest_of_truth
 from coord_eval.metrics.draws import sum_interval
+from coord_eval.resampling.bootstrap import reliability_with_intervals
 
 
 def generated(images, seed=0, labels=1, per_image=6):
@@ -331,3 +343,87 @@ def test_scores_that_may_be_of_another_unit_than_the_map_are_told(one_cat, range
     for source, fusion in (("stated", {}), ("results", {"rule": "nms:0.5"})):
         with pytest.raises(InputError, match="calibration: it is for"):
             made.applied(found.detections, source, fusion)
+
+
+def test_scores_are_cross_validated_by_maps_of_the_images_of_other_folds():
+    """Each fifth of the images by a fit of the other four, written out."""
+    truth, results = generated(60, labels=2)
+    scored = score(truth, results)
+    fold_I = np.random.default_rng(3).permutation(60) % 5
+    found = out_of_fold(scored, 3)
+    image_D, hit_D, score_D = scored.detections.image_D, scored.ranked.hit_TD[0], scored.detections.scores_D
+    for fold in range(5):
+        others, own = fold_I[image_D] != fold, fold_I[image_D] == fold
+        knots = fit_knots(score_D[others], hit_D[others], float(hit_D[others].mean()), 2.0, 25)
+        assert found[own] == pytest.approx(0.999 * interpolate(knots, score_D[own]) + 0.001 * score_D[own])
+    made = fit_calibration(scored, seed=3, resamples=2, rests_on={"model": "tiny"})
+    boxes = {"images": 60, "boxes": 360, "hits": int(hit_D.sum()), "misses": int(360 - hit_D.sum())}
+    assert made.rests_on == {
+        **boxes, "iou": 0.5, "seed": 3, "folds": 5, "model": "tiny", "ground_truth": digest_of_truth(scored.truth),
+        "predictions": digest_of_detections(scored.detections),
+    }  # fmt: skip
+    assert made.thresholds == threshold_curve(scored.with_scores(found, "results"), 2, 3)
+    assert made.reliability["before"] == reliability_with_intervals(scored, 2, 3)
+    assert made.reliability["after"] == reliability_with_intervals(scored.with_scores(found, "results"), 2, 3)
+
+
+def test_threshold_of_a_calibration_is_that_of_its_curve_and_what_was_asked_for(fitted):
+    calibration = fitted[1]
+    for asked in ({}, {"precision": 0.5}, {"recall": 0.25}, {"precision": 0.5, "careful": True}):
+        chosen = calibration.choose(**asked)
+        assert replace(chosen, before={}) == calibration.thresholds.choose(**asked)
+    assert calibration.choose(precision=0.5).value < calibration.choose(precision=0.5, careful=True).value
+    told = [*calibration.lines()]
+    assert told[0].startswith("fitted to 720 boxes in 120 images, ") and ", scored by results: " in told[0]
+    for key, title in (("before", "before"), ("after", "after, cross-validated")):
+        row = calibration.reliability[key]
+        interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
+        assert f"calibration error {title}: {row['ece']:.3f}; that of more images lies in {interval}" in told
+    assert told[-1].startswith(f"best F1: score of at least {calibration.choose().value:.4g}")
+
+
+@pytest.mark.parametrize(("highest", "groups"), [(0, 5), (11, 5), (10, 6), (5, 7), (3, 7), (2, 8)])
+def test_the_group_of_the_highest_scores_is_halved_down_to_so_many_boxes(highest, groups):
+    """Of 100 boxes five groups of 20: the last one is halved to 10, 5 and 2, while so many are left."""
+    knots = fit_knots(np.arange(100.0), np.zeros(100, bool), ((0.0, 0.0), (99.0, 0.5)), 5.0, highest)
+    assert len(knots) == groups
+    ends = [20, 40, 60, 80, 90, 95, 98, 100]
+    starts = [0, *sorted({*ends[: 4 + groups - 5], *ends[:4]}), 100]
+    assert [at for at, _ in knots] == pytest.approx([(a + b - 1) / 2 for a, b in pairwise(starts)])
+    assert [p for _, p in knots] == pytest.approx(
+        [5 * (a + b - 1) / 2 / 99 / 2 / (b - a + 5) for a, b in pairwise(starts)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("knots", "range_", "is_valid"),
+    [
+        (((0.2, 0.5), (0.4, 0.5)), (0, 1), True),  # flat
+        (((0.2, 0.5), (0.2, 0.6)), (0, 1), False),
+        (((0.2, 0.5), (0.4, 0.4)), (0, 1), False),
+        (((-2.0, 0.5), (4.0, 0.6)), (0, 1), False),  # a score that is no share
+        (((-2.0, 0.5), (4.0, 0.6)), (-2, 4), True),
+        (((-2.0, -0.5), (4.0, 0.6)), (-2, 4), False),
+        ((), (0, 1), False),
+        (((0.0, 0.0), (1.0, 1.0)), (0, 1), True),
+    ],
+)
+def test_knots_ascend_and_are_probabilities_of_scores(knots, range_, is_valid):
+    for given in ({"knots": knots}, {"knots": ((0.1, 0.1),), "classes": {"cat": knots}}):
+        made = {"score_source": "results", "thresholds": NO_CURVE, "range": tuple(map(float, range_)), **given}
+        if is_valid:
+            assert Calibration(**made)
+        else:
+            with pytest.raises(
+                InputError, match="cat: expected pairs" if "classes" in given else "knots: expected pairs"
+            ):
+                Calibration(**made)
+
+
+def test_calibrated_and_fused_scores_are_not_calibrated_again():
+    truth, results = generated(30)
+    made = fit_calibration(score(truth, results, answers=AnswerSettings(fuse="nms:0.5")), resamples=2)
+    assert made.fused == "nms:0.5"
+    again = score(truth, results, answers=AnswerSettings(fuse="nms:0.5", calibration=made))
+    with pytest.raises(InputError, match="calibrated already"):
+        fit_calibration(again)

@@ -73,3 +73,10 @@ def test_parse_reads_the_predictions_that_score_reads(tmp_path, capsys, name):
         "7: ok, format lists, 1 object",
         "b.jpg: empty, format none, 0 objects",
     ]
+
+
+def test_byte_order_mark_of_standard_input_is_no_part_of_the_answer(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffcat: [1, 2, 30, 40]"))
+    assert main(["parse", "-", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert [(item["desc"], item["span"]) for item in json.loads(line)["objects"]] == [("cat", [0, 19])]

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from coco_builder import coco, generated_set
 from coord_eval import InputError, ReportSettings, compare, resample, score, training_curves
 from coord_eval.cli.main import main
 from coord_eval.comparison import compare as comparing
+from coord_eval.comparison import page as page_module
 from coord_eval.comparison.compare import paired_differences
 from coord_eval.comparison.differences import Difference
 from coord_eval.metrics.draws import interval
@@ -463,3 +465,82 @@ def test_a_run_that_found_nothing_beside_one_that_did_has_the_verdict_for_itself
     assert sum("no other reading" in note for note in both) == 1 and any(
         note.startswith("no run has learnt") for note in both
     )
+
+
+def test_share_of_better_resamples_is_of_those_in_which_the_figure_is_defined():
+    draws = {"a": [0.1, 0.2, 0.3, np.nan], "b": [0.2, 0.2, np.nan, np.nan]}
+    drawn = {run: Resamples({"AP": 0.5}, {"AP": np.array(own)}, 0) for run, own in draws.items()}
+    assert paired_differences(drawn, {"b": {}})["b"]["AP"].share_better == 0.5  # equal is not better
+    none = {run: Resamples({"AP": 0.5}, {"AP": np.full(2, np.nan)}, 0) for run in "ab"}
+    assert paired_differences(none, {"b": {}})["b"]["AP"].share_better == 0
+
+
+def test_p_values_are_the_share_of_exchanges_over_all_seeds_with_as_large_a_difference():
+    """Two seeds of two runs, exchanged image by image and scored from the start; with a crowd region."""
+    truth = SMALL | {"annotations": [*SMALL["annotations"], SMALL["annotations"][0] | {"id": 99, "iscrowd": 1}]}
+    truth["annotations"][-1]["bbox"] = [300.0, 10.0, 90.0, 80.0]
+    draw, lists = np.random.default_rng(0), []
+    for shares in ((1, 0.8, 0.5), (0.9, 0.6, 0.5), (0.5, 0.8, 1), (0.2, 0.9, 0.7)):
+        rows = [(i, k, box) for i, k, box in OBJECTS if draw.random() < shares[k - 1]]
+        rows += [(i, 1, [310.0, 20.0, 30.0, 30.0]) for i in range(4) if draw.random() < 0.5]
+        lists.append([{"image_id": i, "category_id": k, "bbox": b, "score": draw.random()} for i, k, b in rows])
+    quiet = ReportSettings(diagnose=False)
+    runs = [score(truth, rows, report=quiet) for rows in lists]
+    found = exchange_p_values(runs[:2], runs[2:], 6, seed=4, metrics=("AP", "f1"))
+
+    def difference(swap):
+        pairs = []
+        for one, other in zip(lists[:2], lists[2:], strict=True):
+            both = [
+                [row for row in first if not swap[row["image_id"]]] + [row for row in second if swap[row["image_id"]]]
+                for first, second in ((one, other), (other, one))
+            ]
+            a, b = (score(truth, rows, report=quiet) for rows in both)
+            pairs.append((b["AP"] - a["AP"], b["f1"] - a["f1"]))
+        return np.mean(pairs, axis=0)
+
+    seen = np.abs(difference([0] * 4))
+    swaps = np.random.default_rng(4).integers(0, 2, (6, 4), np.int32)
+    extreme = sum(np.abs(difference(swap)) >= seen - 1e-12 for swap in swaps)
+    assert (found["AP"], found["f1"]) == pytest.approx(tuple((1 + extreme) / 7))
+    assert min(found.values()) > 1 / 7 and max(found.values()) < 1
+
+
+def test_page_takes_the_images_of_the_ground_truth_unless_others_are_named(small_comparison, monkeypatch):
+    found, _ = small_comparison
+    base = found.runs["base"][0]
+    runs = {"base": [replace(base, truth=replace(base.truth, root=Path("own")))], "new": found.runs["new"]}
+    seen = []
+    monkeypatch.setattr(page_module, "changed_images", lambda both, root: seen.append((list(both), root)) or "")
+    one = replace(found, runs=runs, differences={"new": found.differences["new"]}, metrics={
+        name: found.metrics[name] for name in ("base", "new")
+    })  # fmt: skip
+    log = [{"step": step, "loss": 1 / step} for step in (1, 2)]
+    trained = replace(one, training=training_curves({"base": [log]}, {"loss": "total loss"}))
+    for given, root in ((None, Path("own")), ("named", Path("named")), (Path("path"), Path("path")), (str, str)):
+        page = page_module.comparison_page(trained, given)
+        assert seen.pop() == (["base", "new"], root) and not seen
+        assert page.count("<h2>Training") == 1 and "<title>new against base" in page
+    page_module.comparison_page(replace(one, runs={}))
+    assert not seen
+
+
+def test_notebook_shows_the_verdicts_and_the_headline_figures_of_each_run(small_comparison):
+    found, _ = small_comparison
+    shown = found._repr_html_()
+    assert all(html.escape(found.verdict(run), quote=False) in shown for run in ("new", "same"))
+    assert re.findall(r"<th(?: [^>]*)?>(.*?)</th>", shown) == ["run", *HEADLINE]
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", shown)
+    assert cells[: 1 + len(HEADLINE)] == ["base", *(f"{found.metrics['base'][n]['value']:.3f}" for n in HEADLINE)]
+
+
+def test_scores_that_are_no_probabilities_are_not_compared_by_where_they_begin(small):
+    """A rank begins wherever the longest answer ends."""
+    run = small["base"][0]
+    for source, is_told in (("results", True), ("emission_rank", False)):
+        lists = {"a": np.linspace(0.05, 1, len(run.detections)), "b": np.linspace(0.5, 1, len(run.detections))}
+        groups = {
+            name: [replace(run, detections=run.detections.changed(score_N=scores), score_source=source)]
+            for name, scores in lists.items()
+        }
+        assert bool(list(comparing._least_scores_note(groups))) == is_told

@@ -94,3 +94,32 @@ def test_page_and_json_hold_the_curves():
     assert values["curves"]["total"]["b"]["steps"] == list(range(1, 9))
     assert values["reached"]["b"][0]["steps"] == [4]
     assert sum("50 %" in line for line in found.lines()) == 2
+
+
+def test_what_a_resumed_run_does_not_log_again_is_gone_and_every_resume_is_counted():
+    lines = [*log(range(1, 7)), {"step": 5, "loss": 20.0, "seconds_per_step": 2.0}, *log((6, 7))]
+    lines += [{"step": 6, "loss": 30.0, "seconds_per_step": 2.0}, *log((7, 8))]
+    lines[6] |= {"text": 9.0}  # of the step 5 before the first resume, which neither one logs again
+    found = training_curves({"a": [lines]}, TITLES)
+    curve = found.curves["total"]["a"]
+    assert dict(zip(curve.steps, curve.mean, strict=True)) == {
+        **{s: 100 / s for s in (1, 2, 3, 4, 7, 8)}, 5: 20, 6: 30
+    }  # fmt: skip
+    assert "text" not in found.curves and curve.seconds == [2.0 * step for step in range(1, 9)]
+    assert found.best_ap == 0.8 and found.reached["a"][0].steps == [4]
+    assert any(note.startswith("a: 4 steps repeated") for note in found.notes)  # 5 and 6, then 6 and 7
+
+
+def test_times_are_told_where_every_seed_has_them_and_flags_are_no_values():
+    timed, untimed = (
+        log(range(1, 5)),
+        [{k: v for k, v in row.items() if k != "seconds_per_step"} for row in log((1, 2, 3, 4))],
+    )
+    for seeds in ([timed, untimed], [untimed, timed]):
+        found = training_curves({"a": seeds}, TITLES)
+        assert found.curves["total"]["a"].seconds == [None] * 4
+        assert any(note.startswith("a: no seconds_per_step") for note in found.notes)
+        assert str(found.reached["a"][0]) == "step 2" and "not reached" not in str(found.reached["a"][0])
+    flags = [{"step": step, "loss": True, "text": 1} for step in (1, 2)]
+    found = training_curves({"a": [flags]}, TITLES)
+    assert [*found.curves] == ["text"] and not any("total" in note for note in found.notes)

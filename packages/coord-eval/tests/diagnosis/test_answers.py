@@ -13,6 +13,7 @@ from coco_builder import coco, generated_set
 from coord_eval import AnswerSettings, Detections, LabelSettings, ReportSettings, compare, load_ground_truth, score
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import diagnose, smart_resize
+from coord_eval.diagnosis.answers import learnt_nothing
 
 
 def unit_boxes(coco_set):
@@ -301,6 +302,7 @@ def test_readings_that_few_images_do_not_tell_apart_are_all_named(images, are_to
     lines = diagnosis(coco_set, answers(coco_set, WAYS["multiples of 28"]), scale=1000)
     named = [line for line in lines if "would give" in line]
     assert "multiples of 28" in named[0] and any("pixels of the image" in line for line in named) != are_told_apart
+    assert len(named) == (1 if are_told_apart else 3)
 
 
 def test_diagnose_takes_numbers_that_are_no_box_as_they_are_read():
@@ -501,3 +503,60 @@ def test_boxes_are_paired_by_rank_where_there_are_as_many_as_objects_and_crowds_
     own = sides_N2[[n for n in order if found.image_N[n] == 0 and not found.crowd_N[n]]]
     assert paired_B.tolist() == [2.0, 5.0, 1.0, 9.0]
     assert paired_N.tolist() == [*sorted(own[:, 0]), *sorted(own[:, 1])]
+
+
+def test_runs_that_have_learnt_nothing_are_those_that_no_other_reading_explains(coco_set):
+    draw = random.Random(0)
+    wild = answers(coco_set, lambda b, s: sorted(draw.randint(0, 20) for _ in range(4)))
+    for predictions, scale, expected in (
+        ([], None, True),
+        (wild, 1000, True),
+        (answers(coco_set, WAYS["--scale pixels)"]), 1000, False),
+        (answers(coco_set, lambda b, s: _thousandths(b)), 1000, False),
+        (_shifted(coco_set), None, False),
+    ):
+        found = score(coco_set, predictions, answers=AnswerSettings(scale=scale))
+        assert learnt_nothing(found) == expected, found.notes
+    assert not learnt_nothing(score({**coco_set, "annotations": []}, wild))  # its AP is undefined
+    assert not learnt_nothing(score(coco_set, wild, report=ReportSettings(diagnose=False)))  # nobody has looked
+
+
+def test_points_where_boxes_are_scored_are_counted(coco_set):
+    points = answers(coco_set, lambda b, s: [0, 0])
+    for record in points:
+        record["text"] = record["text"].replace("bbox_2d", "point_2d")
+    count = sum(len(json.loads(record["text"])) for record in points)
+    told = diagnosis(coco_set, points, diagnose=None)
+    assert len(told) == 1 and told[0].startswith(f"diagnosis: {count} points where boxes are scored: ")
+
+
+def test_answers_about_tiles_are_diagnosed_by_tile():
+    """Pixels of the tile, read as thousandths of it."""
+    objects = [(image, 1, [100.0 * side + 20, 30.0, 60.0, 40.0]) for image in range(1, 9) for side in (0, 1)]
+    truth = coco(*objects, images=range(1, 9), size=(200, 100))
+    text = '[{"bbox_2d": [20, 30, 80, 70], "label": "cat"}]'
+    tiles = [
+        {"image_id": image, "text": text, "width": 200, "height": 100, "tile": [100 * side, 0, 100, 100]}
+        for image in range(1, 9)
+        for side in (0, 1)
+    ]
+    told = diagnosis(truth, tiles, scale=1000)
+    assert told[0].startswith("diagnosis: as read, AP 0.000") and "mean best IoU 1.000" in told[1]
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_some_answers_from_the_whole_file_are_looked_at_where_ap_is_low(monkeypatch, is_list):
+    """The first quarter is right, the others have x and y swapped: the first ones alone would say that all is right."""
+    monkeypatch.setattr("coord_eval.diagnosis.answers._LOOKED_AT", 20)
+    monkeypatch.setattr("coord_eval.diagnosis.answers._IMAGES_LOOKED_AT", 20)
+    truth = coco(*((n, 1, [10 + n, 200 - n, 40 + n, 30]) for n in range(80)), images=range(80), size=(400, 400))
+    said = []
+    for n, row in enumerate(truth["annotations"]):
+        x, y, w, h = row["bbox"]
+        x, y, w, h = (x, y, w, h) if n < 20 else (y, x, h, w)
+        item = {"bbox_2d": [x / 0.4, y / 0.4, (x + w) / 0.4, (y + h) / 0.4], "label": "cat"}
+        listed = {"image_id": n, "category_id": 1, "bbox": [x, y, w, h], "score": 0.5}
+        said.append(listed if is_list else {"image_id": n, "text": json.dumps([item])})
+    reading = {} if is_list else {"scale": 1000}
+    (told,) = diagnosis(truth, said, diagnose=None, **reading)
+    assert "fits better" in told and ("yxhw" if is_list else "yxyx") in told

@@ -45,10 +45,28 @@ def test_nothing_is_sure_of_fewer_than_eight_images(images, expected):
     assert is_sure(np.full(images, 0.1)) == expected
 
 
-def test_boxes_of_an_image_without_objects_are_not_among_the_best():
+def test_boxes_of_an_image_without_objects_are_not_among_the_best_and_crowds_are_none():
     cat = {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}
-    sets = [("a.jpg", []), ("b.jpg", [cat]), ("c.jpg", [])]
+    sets = [("a.jpg", []), ("b.jpg", [cat, {**cat, "iscrowd": 1}]), ("c.jpg", [{**cat, "iscrowd": 1}])]
     truth = load_ground_truth([Instance(image=name, width=10, height=10, objects=found) for name, found in sets])
     image_D, scores_D = np.array([0, 0, 1, 1, 2, 2]), np.array([0.9, 0.8, 0.3, 0.2, 0.9, 0.8])
     boxes = Detections.of(truth, image_D, np.zeros(6, int), np.ones((6, 4)), scores_D, np.arange(6))
     assert best_scored(truth, boxes).tolist() == [False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"own": 0.45, "other": 0.3, "spread": 0.1}, True),  # above chance by more than two errors, and no five
+        ({"own": 0.45, "other": 0.3, "spread": 0.2}, False),
+        ({"own": 0.45, "other": 0.3}, False),  # sure
+        ({"own": 0.44, "other": 0.3, "spread": 0.1}, False),
+    ],
+)
+def test_boxes_may_be_of_the_objects_by_more_than_two_errors_and_no_five(given, expected):
+    assert fits(**given).may_be_of_objects() == expected
+
+
+def test_text_of_a_fit_counts_the_images_that_are_better_so():
+    told = fits(0.5, 0.25, images=4, spread=0.1).text(fits(0.45, images=4))
+    assert told == "by image 0.500 with its own objects and 0.250 with another's, better than as read in 2 of 4 images"

@@ -35,7 +35,8 @@ def test_ids_of_80_categories_mean_those_of_coco_in_their_order():
 @pytest.mark.parametrize(("answered", "is_told"), [(1, True), (2, True), (3, False), (4, False)])
 def test_answers_with_at_most_half_of_the_names_are_told(answered, is_told):
     objects = [(1, 1 + k, [20.0 * k, 5.0, 10.0, 10.0]) for k in range(4)]
-    truth = coco(*objects, names=("cat", "dog", "cow", "pig", "no object"))
+    truth = coco(*objects, (1, 5, [0.0, 50, 30, 30]), names=("cat", "dog", "cow", "pig", "no object"))
+    truth["annotations"][-1]["iscrowd"] = 1
     rows = [{"image_id": 1, "category_id": k, "bbox": box, "score": 0.5} for _, k, box in objects[:answered]]
     told = lines_of(truth, rows)
     assert bool(told) == is_told
@@ -62,3 +63,42 @@ def test_wrong_labels_are_listed_by_how_often_where_they_are_the_fault():
     (line,) = lines_of(truth, text, wrong=True)
     assert "answered -> true: 'cow' -> 'cat' (3), 'cow' -> 'dog' (1), 'cat' -> 'dog' (1)" in line
     assert lines_of(truth, text) == []
+
+
+KEYS, WORDS = (10, 20, 30, 40, 50), ("pig", "emu", "dog", "cow", "ape")
+
+
+@pytest.mark.parametrize(
+    ("write", "meaning"),
+    [
+        (lambda k: k + 1, "as the position in the ground truth's ids in ascending order, from 1 to 5,"),
+        (lambda k: k, "as the position in the ground truth's ids in ascending order, from 0 to 4,"),
+        (lambda k: 5 - k, "as the position in its names by alphabet, from 1 to 5,"),
+        (lambda k: 4 - k, "as the position in its names by alphabet, from 0 to 4,"),
+        (lambda k: KEYS[k] + 1, "less 1"),
+        (lambda k: KEYS[k] - 1, "plus 1"),
+        (lambda k: KEYS[k], None),
+        (lambda k: 1000 + k, None),
+    ],
+)
+def test_ids_that_mean_another_list_are_told_unless_the_results_name_their_categories(write, meaning):
+    """Two objects of each category; boxes of the ids as they should be, in which another meaning has no category."""
+    objects = [(1, KEYS[k % 5], [12.0 * k, 5.0, 10.0, 10.0]) for k in range(10)]
+    truth = coco(*objects, names=dict(zip(KEYS, WORDS, strict=True)), size=(1000, 100))
+    rows = [
+        {"image_id": 1, "category_id": write(k % 5), "bbox": box, "score": 0.5} for k, (_, _, box) in enumerate(objects)
+    ]
+    strays = [{**rows[0], "category_id": key, "bbox": [800, 50, 9, 9], "score": 0.9} for key in KEYS]
+    told = lines_of(truth, rows + strays)
+    if meaning is None:
+        assert not any("category_id" in line for line in told)
+        return
+    (line,) = told
+    wanted = (
+        f"category_id {meaning} would give AP 1.000: of 10 boxes that match objects 10 then have its label, 0 as read"
+    )
+    assert wanted in line
+    assert not any("would give" in line for line in lines_of(truth, [{**row, "category_name": "x"} for row in rows]))
+    # Two more boxes right than as read are no proof.
+    right = [{**row, "category_id": key} for row, (_, key, _) in zip(rows, objects, strict=True)]
+    assert not any("would give" in line for line in lines_of(truth, rows[:6] + right[6:]))

@@ -1,11 +1,12 @@
 """Fusion against references written naively here, a published answer, and exact cases of tiles."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from coco_builder import iou
 
-from coord_eval import InputError, fuse
+from coord_eval import InputError, ScoredObject, fuse
 
 
 def naive_wbf(views, weights, threshold):
@@ -243,3 +244,73 @@ def test_counts_of_cut_boxes_leave_out_those_without_area_and_those_that_stay_al
         {"boxes": 3, "merged": 1, "duplicate": 0, "alone": 1, "dropped": 1},
         {"boxes": 1, "merged": 1, "duplicate": 0, "alone": 0, "dropped": 0},
     ]
+
+
+@pytest.mark.parametrize(("top", "count"), [(0.5, 2), (0.49, 1)])
+@pytest.mark.parametrize("method", ["wbf", "nms"])
+def test_boxes_join_above_the_threshold_alone(method, top, count):
+    """Of an IoU of exactly a half they are two objects; a threshold of 0 joins whatever overlaps."""
+    views = [
+        [{"desc": "cat", "bbox": [0, 0, 1, 1], "score": 0.5}, {"desc": "cat", "bbox": [0, 0, 1, 0.5], "score": 0.4}]
+    ]
+    assert len(fuse(views, method=method, iou=top).objects) == count
+    views[0][1]["bbox"] = [0, 0, 1, 0.1]
+    assert len(fuse(views, method=method, iou=0).objects) == 1 and len(fuse(views, method=method).objects) == 2
+
+
+def test_objects_stand_by_score_and_are_those_of_their_best_member_with_all_repairs():
+    def scored(desc, box, score, *repairs):
+        return ScoredObject(desc, box, (1, 2, 3, 4), (5, 6), score=score, repairs=repairs)
+
+    low, high = scored("cat", (0.0, 0.0, 0.4, 0.4), 0.3, "a", "b"), scored("cat", (0.0, 0.0, 0.4, 0.5), 0.9, "c", "a")
+    dog, far = scored("dog", (0.0, 0.0, 0.4, 0.4), 0.8), scored("cat", (0.6, 0.6, 0.9, 0.9), 0.1)
+    for method, score, box in (("wbf", 0.6, (0, 0, 0.4, 0.475)), ("nms", 0.9, high.box)):
+        found = fuse([[far, low], [dog, high]], method=method, weights=None)
+        alone = 0.5 if method == "wbf" else 1  # of two views one has found it
+        expected = [("cat", score), ("dog", 0.8 * alone), ("cat", 0.1 * alone)]
+        assert [(o.desc, pytest.approx(o.score)) for o in found.objects] == expected
+        assert found.members == (((1, 1), (0, 1)), ((1, 0),), ((0, 0),))
+        best = found.objects[0]
+        assert best.box == pytest.approx(box) and best.numbers == high.numbers and best.scale is None
+        # What is averaged was repaired as all of its members were; a box that is kept alone as itself.
+        assert best.repairs == (("c", "a", "b") if method == "wbf" else ("c", "a"))
+
+
+def test_scores_beyond_1_stay_below_the_highest_of_them_and_boxes_of_score_0_have_a_mean():
+    box = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+    (found,) = fuse([[{**box, "score": 30.0}], [{**box, "score": 10.0}]]).objects
+    assert found.score == pytest.approx(20)
+    (found,) = fuse([[{**box, "score": 3.0}] * 2, [{**box, "score": 1.0}]], weights=[9, 1]).objects
+    assert found.score == 3
+    other = {**box, "bbox": [0.1, 0.1, 0.5, 0.7], "score": 0.0}
+    (found,) = fuse([[{**box, "score": 0.0}], [other]]).objects
+    assert (found.box, found.score) == (pytest.approx((0.1, 0.1, 0.5, 0.6)), 0)
+
+
+def test_boxes_of_one_view_alone_are_duplicates_and_of_several_merged():
+    cat, dog = ({"desc": desc, "bbox": [0, 0, 0.5, 0.5], "score": 0.5} for desc in ("cat", "dog"))
+    counts = fuse([[cat, cat, dog], [dog, dog]]).counts["views"]
+    assert counts == [
+        {"boxes": 3, "merged": 1, "duplicate": 1, "alone": 1, "dropped": 0},
+        {"boxes": 2, "merged": 1, "duplicate": 1, "alone": 0, "dropped": 0},
+    ]
+
+
+def test_an_object_over_five_tiles_in_a_row_is_one_whatever_their_scores():
+    """The middle parts are cut on both sides, so that each joining makes the next one possible."""
+    edges = [n / 5 for n in range(6)]
+    regions = [(a, 0, b, 1) for a, b in pairwise(edges)]
+    whole = (0.1, 0.2, 0.9, 0.5)
+    parts = [(max(a, 0.1), 0.2, min(b, 0.9), 0.5) for a, b in pairwise(edges)]
+    for scores in ((0.9, 0.1, 0.5, 0.2, 0.8), (0.1, 0.9, 0.2, 0.8, 0.3), (0.5, 0.4, 0.3, 0.2, 0.1)):
+        views = [[{"desc": "cat", "bbox": box, "score": s}] for box, s in zip(parts, scores, strict=True)]
+        fusion = fuse(views, regions=regions)
+        assert [o.box for o in fusion.objects] == [pytest.approx(whole)]
+        assert (fusion.counts["cut"], fusion.counts["joined"]) == (5, 5)
+
+
+def test_records_may_name_box_and_label_in_other_words():
+    boxes = ({"bbox_xyxy": [0, 0, 1, 1]}, {"bbox": [0, 0, 1, 1]}, {"box": [0, 0, 1, 1]})
+    fusion = fuse([[{"desc": "cat", "label": "dog", "score": 0.5, **box}] for box in boxes])
+    assert [(o.desc, o.score) for o in fusion.objects] == [("cat", 0.5)] and len(fusion.members[0]) == 3
+    assert fuse([[{"label": "dog", "score": 0.5, **boxes[0]}]]).objects[0].desc == "dog"

@@ -203,3 +203,38 @@ def test_labels_that_differ_in_case_and_hyphens_alone_are_one_as_first_spelled()
     }
     (record,) = fuse_predictions(lists, answers=AnswerSettings(scale=1000)).records
     assert [(item["label"], item["confidence"]) for item in json.loads(record["text"])] == [("T-shirt", 0.5)]
+
+
+def test_the_file_that_is_kept_alone_is_the_one_that_is_named_and_the_first_size_counts():
+    lists = {name: [{**ROW, "score": score}] for name, score in (("a", 0.9), ("b", 0.25), ("c", 0.5))}
+    for name, (row,) in lists.items():
+        found = fuse_predictions(lists, alone=name)
+        assert [*found.records] == [row] and found.counts["rule"] == f"{name} alone"
+    sizes = {"a": answer(1, [], width=100, height=200), "b": answer(1, [], width=10, height=20)}
+    (record,) = fuse_predictions({name: [row] for name, row in sizes.items()}).records
+    assert (record["width"], record["height"]) == (100, 200)
+    half = {"a": [answer(1, [], width=100, height=200), answer(2, [])], "b": [answer(2, [])]}
+    assert not any("width" in record for record in fuse_predictions(half).records)  # all or none
+
+
+def test_of_the_boxes_of_one_object_the_first_in_the_answers_gives_the_place():
+    """Not the one of the highest score: an answer that was sorted stays so."""
+    found = [("cat", 0, 0.2), ("dog", 300, 0.5), ("cat", 5, 0.9), ("bird", 800, 0.1)]
+    rows = [
+        {**ROW, "category_id": {"cat": 1, "dog": 2, "bird": 3}[k], "bbox": [x, 0, 100, 100], "score": s}
+        for k, x, s in found
+    ]
+    for method, first in (("nms", (5, 0.9)), ("wbf", (pytest.approx(4.0909, abs=1e-3), pytest.approx(0.55)))):
+        records = fuse_predictions({"a": rows}, method=method).records
+        assert [row["category_id"] for row in records] == [1, 2, 3]
+        assert (records[0]["bbox"][0], records[0]["score"]) == first
+
+
+def test_whole_boxes_are_written_as_fractions_below_1():
+    """An answer whose numbers are all 0 or 1 would be read as thousandths or pixels."""
+    (record,) = fuse_predictions(
+        {"a": [answer(1, [("cat", [0, 0, 1000, 1000], 0.5)])]}, answers=AnswerSettings(scale=1000)
+    ).records
+    assert json.loads(record["text"])[0]["bbox_2d"] == [0.0, 0.0, 0.999999, 0.999999]
+    truth = coco((1, 1, [0, 0, 100, 100]))
+    assert score(truth, [record])["mean_iou"] == pytest.approx(1, abs=1e-5)

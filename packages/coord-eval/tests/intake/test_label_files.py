@@ -92,6 +92,16 @@ def test_outlines_and_keypoints(tmp_path):
     [
         ({"a": ["0 0.1 0.2 0.3"]}, None, r"a\.txt, line 1: expected a whole class number, x, y, width and height"),
         ({"a": ["0 0.1 0.2 0.3 0.4", "0 10 20 40 30"]}, None, r"a\.txt, line 2: expected fractions .* found 10 to 40"),
+        ({"a": ["-1 0.1 0.2 0.3 0.4"]}, None, r"a\.txt, line 1: expected a whole class number"),
+        ({"a": ["0.5 0.1 0.2 0.3 0.4"]}, None, r"a\.txt, line 1: expected a whole class number"),
+        ({"a": ["0 1.51 0.2 0.3 0.4"]}, None, "line 1: expected fractions of the image, found 0.2 to 1.51"),
+        ({"a": ["0 0.1 -0.51 0.3 0.4"]}, None, "line 1: expected fractions of the image, found -0.51 to 0.4"),
+        ({"a": ["2 0.1 0.2 0.3 0.4"]}, None, "class 2 of the label files, .* 2 categories: put data.yaml"),
+        (
+            {"a": ["0 0.1 0.2 0.3 0.4 0.1 0.2 0.3 0.4 0.5"]},
+            {"data.yaml": "names: [cat]\nkpt_shape: [1, 3]"},
+            "expected 7 n",
+        ),
         ({"a": ["5 0.1 0.2 0.3 0.4"]}, None, "class 5 of the label files, .* 2 categories: put data.yaml"),
         ({"a": ["5 0.1 0.2 0.3 0.4"]}, {"data.yaml": "names: [cat]"}, "class 5 is not named: the list of names has 1"),
         ({"a": ["0 0.1 0.2 0.3 0.4"]}, {"data.yaml": "names: 3"}, r"data\.yaml: names: expected class names by number"),
@@ -150,3 +160,53 @@ def test_category_ids_in_text_are_those_numbers():
     assert score(TRUTH, texts)["AP"] == 1
     both = {**TRUTH, "categories": [*TRUTH["categories"], {"id": "10", "name": "text"}]}
     assert score(both, texts).detections.category_D.tolist()[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "label"),
+    [
+        ({"run/classes.txt": "cat\n\ndog\n"}, "dog"),  # class 2 is the third line, and there is no class 1
+        ({"run/classes.txt": " cat\nhen\n dog \ncow\n"}, "dog"),
+        ({"run/labels/data.yaml": "names: {2: dog}", "run/data.yaml": "names: {2: cat}"}, "dog"),  # the nearest
+        ({"run/data.yaml": "names: {2: dog}", "run/classes.txt": "cat\ncat\ncat"}, "dog"),
+        ({"run/data.yaml": "kpt_shape: [1, 3]", "run/classes.txt": "cat\ncat\ndog"}, "dog"),
+        ({"classes.txt": "cat\ncat\ndog"}, "dog"),
+    ],
+)
+def test_names_of_classes_are_those_of_the_nearest_file_by_line(tmp_path, files, label):
+    folder = write(tmp_path / "run" / "labels", {"a": ["2 0.15 0.35 0.2 0.3 .5"]}) / "labels"
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    found = score(TRUTH, folder).detections
+    assert [found.table.labels[k] for k in found.category_D] == [label]
+
+
+@pytest.mark.parametrize(("each", "seen"), [(3, [2, 1.5]), (2, [2, 2])])
+@pytest.mark.parametrize("confidence", ["", " .25"])
+def test_keypoints_of_label_files_are_in_pixels_with_their_visibility(tmp_path, each, seen, confidence):
+    points = "".join(
+        f" {x} {y} {v}"[: None if each == 3 else -len(f" {v}")] for x, y, v in ((0.1, 0.2, 2), (0.5, 0.6, 1.5))
+    )
+    names = {"data.yaml": f"names: [cat]\nkpt_shape: [2, {each}]"}
+    folder = write(tmp_path / "r" / "labels", {"a": [f"0 0.15 0.35 0.2 0.3{points}{confidence}"]}, names)
+    found = score(TRUTH, folder).detections
+    assert found.stated_D[0]["keypoints"] == [20, 20, seen[0], 100, 60, seen[1]]
+    assert (found.boxes_D4.tolist(), found.scores_D.tolist()) == ([[10, 20, 40, 30]], [0.25 if confidence else 1])
+
+
+def test_a_name_in_another_folder_is_that_of_its_id_and_a_frame_is_whole(tmp_path):
+    truth = coco((1, 1, [1, 2, 3, 4]), images={1: "a/x.jpg", 2: "b/x.jpg"})
+    row = {"image_id": 2, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}
+    evaluation = score(truth, [{**row, "file_name": "c/x.jpg"}])
+    assert evaluation.detections.image_D.tolist() == [1]
+    assert evaluation.notes[-1] == "diagnosis: no box is in an image with objects: nothing to compare"
+    images = {
+        n: f"{n}.jpg" for n in range(602)
+    }  # of which every third is looked at first, and none of them has objects
+    truth = coco(*((n, 1, [1, 2, 3, 4]) for n in images if n % 3), images=images)
+    found = score(truth, [{**row, "image_id": n, "bbox": [50, 50, 60, 60]} for n in images])
+    assert any(note.startswith("diagnosis: as read, AP 0.000") for note in found.notes)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("1,1,10,20,30,40,0.9,-1,-1,-1\n1.5,1,10,20,30,40,0.9,-1,-1,-1\n")
+    with pytest.raises(InputError, match=r"a\.txt, line 2: expected frame, id, left, top"):
+        score(mot("a/000001.jpg"), tmp_path / "data")

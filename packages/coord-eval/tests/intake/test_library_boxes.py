@@ -132,3 +132,36 @@ def test_a_figure_of_nothing_that_could_match_warns():
         assert score(TRUTH, [row | {"category_id": row["category_id"] + 100} for row in RESULTS])["AP"] == 0
     with pytest.warns(UserWarning, match=r"AP50 is 0: the predictions have no box"):
         assert score(TRUTH, [])["AP50"] == 0
+
+
+def test_targets_keep_areas_and_crowds_and_names_beside_numbers():
+    boxes = [[0, 0, 10, 10], [10, 0, 30, 10], [0, 20, 10, 30], [0, 50, 10, 60]]
+    target = {"boxes": boxes, "labels": [1, "cat", 3, "dog"], "iscrowd": [0, 1, 0, 0], "area": [7, 8, 0, 9]}
+    truth = load_ground_truth([target, {"boxes": [], "labels": []}])
+    assert (truth.area_N.tolist(), truth.crowd_N.tolist()) == ([7, 8, 100, 9], [False, True, False, False])
+    names = dict(zip(truth.categories, truth.category_ids, strict=True))
+    assert {names["1"], names["3"]} == {1, 3} and {names["cat"], names["dog"]} == {2, 4}
+    assert [truth.categories[k] for k in truth.category_N.tolist()] == ["1", "cat", "3", "dog"]
+    assert (truth.boxes_N4[1].tolist(), len(truth), truth.by_position) == ([10, 0, 20, 10], 2, True)
+    assert score([target], []).counts["detections"] == 0
+
+
+@pytest.mark.parametrize("box", [[4, 0, 1, 1], [0, 4, 1, 1]])
+def test_one_swapped_pair_of_sides_is_refused(box):
+    with pytest.raises(InputError, match=r"predictions\[0\]\.boxes\[1\]: expected x1 <= x2 and y1 <= y2"):
+        score(TRUTH, [{"image_id": 3, "boxes": [[0, 0, 1, 1], box], "labels": [1, 1], "scores": [1, 1]}])
+
+
+def test_own_scores_count_beside_those_that_are_missing_and_unplaced_points_are_not_seen():
+    rows = [{"image_id": 3, "boxes": [[0, 0, 9, 9]], "labels": [1], "scores": [0.25]}]
+    rows += [{"image_id": 5, "boxes": [[0, 0, 9, 9]], "labels": [1]}]
+    assert score(TRUTH, rows).detections.scores_D.tolist() == [0.25, 1]
+    item = SimpleNamespace(
+        label="cat", box=(1, 2, 5, 6), score=0.5, points=((1, 2), (0, 0), (5, 6)), geometry="keypoints"
+    )
+    outline = SimpleNamespace(**{**vars(item), "geometry": "polygon"})
+    found = SimpleNamespace(name="3.jpg", size=(9, 9), objects=[item, outline], error="")
+    assert score(TRUTH, [found]).detections.stated_D.tolist() == [
+        {"keypoints": [1, 2, 2, 0, 0, 0, 5, 6, 2]},
+        {"segmentation": [[1, 2, 0, 0, 5, 6]]},
+    ]

@@ -192,3 +192,64 @@ def test_columns_of_unusual_records_are_those_of_usual_ones(unusual):
     ):
         with pytest.raises(InputError, match=r"predictions\[6\]"):
             load_predictions([*usual, record, {**record, "bbox": 5}])
+
+
+def test_cells_of_names_stay_text_and_a_list_after_a_byte_order_mark_is_read(tmp_path):
+    row = {"image_id": "7", "text": "8", "image": "9", "finish_reason": "stop", "label": "10", "coord_logprobs": "[-1]"}
+    (tmp_path / "a.csv").write_text(f"{','.join(row)}\n{','.join(row.values())}\n\n")
+    (found,) = load_predictions(tmp_path / "a.csv")
+    stated = (found.image_id, found.text, found.image, found.finish_reason, found.label, found.coord_logprobs)
+    assert stated == (7, "8", "9", "stop", "10", (-1,))
+    (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf \n" + json.dumps(RESULTS).encode())
+    assert rows(load_predictions(tmp_path / "a.json")) == rows(load_predictions(RESULTS))
+
+
+@pytest.mark.parametrize(
+    ("fields", "stated"),
+    [
+        ({"input_width": 3}, {"input_size": None}),
+        ({"input_width": 3, "input_height": 4}, {"input_size": (3, 4)}),
+        ({"bbox": [1, 2, 3, 4], "category_id": 1, "score": 1}, {"text": "x"}),  # an answer, whatever else it holds
+        ({"coord_logprobs": [5e-4, -1]}, {"coord_logprobs": (0, -1)}),
+        ({"coord_expected": [-5e-7, 1 + 5e-7]}, {"coord_expected": (0, 1)}),
+        ({"image_id": 2.0, "tile": [0, 0, 1, 1]}, {"image_id": 2, "tile": (0, 0, 1, 1)}),
+        ({"image_id": None, "image": "a.jpg"}, {"image_id": None, "image": "a.jpg"}),
+    ],
+)
+def test_fields_of_a_record_are_those_of_its_answer(fields, stated):
+    (found,) = load_predictions([{"image_id": 1, "text": "x", **fields}])
+    assert {name: getattr(found, name) for name in stated} == stated
+
+
+OUTLINE, POINTS = [1, 2, 31, 2, 31, 42], [1, 2, 2, 0, 0, 0, 31, 42, 1]
+
+
+def test_shapes_of_results_place_their_boxes_and_stay_with_their_rows():
+    both = {"image_id": 1, "category_id": 1, "score": 0.5}
+    mask = {"size": [4, 5], "counts": [6, 2, 2, 2, 8]}
+    rows = [{"segmentation": [OUTLINE]}, {"keypoints": POINTS}, {"segmentation": mask}, {"bbox": [1, 2, 3, 4]}]
+    rows.append({"bbox": [5, 6, 7, 8], "segmentation": [OUTLINE], "keypoints": POINTS})
+    found = load_predictions([{**both, **row} for row in rows])
+    boxes = [[1, 2, 31, 42], [0, 0, 31, 42], [1, 2, 3, 4], [1, 2, 4, 6], [5, 6, 12, 14]]
+    assert found.table.boxes_N4.tolist() == boxes
+    areas = [shape and shape.get("area", "stated") for shape in found.shapes_R]
+    assert areas == [None, 31 * 42, 4, None, "stated"]
+    part = found[np.array([4, 1])]
+    assert [sorted(shape) for shape in part.shapes_R] == [["keypoints", "segmentation"], ["area", "keypoints"]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"segmentation": [[1, 2, 3, 4]]}, "three points or more an outline, found 4 numbers"),
+        ({"segmentation": [OUTLINE, [*OUTLINE, 7]]}, "three points or more an outline, found 6, 7 numbers"),
+        ({"segmentation": {"size": [2, 2], "counts": [5, -1]}}, r"segmentation.counts: expected runs of 4 pixels"),
+        ({"segmentation": {"size": [2, 2], "counts": [5]}}, r"segmentation.counts: expected runs of 4 pixels, found 5"),
+        ({"segmentation": {"size": [2, 2], "counts": 4}}, r"segmentation.counts: expected text or a list of runs"),
+        ({"segmentation": "x"}, "expected outlines or a mask, found 'x'"),
+        ({"keypoints": [1, 2]}, "keypoints: expected x, y and v of each, found 2 numbers"),
+    ],
+)
+def test_faulty_shape_of_a_result_is_named(shape, message):
+    with pytest.raises(InputError, match=rf"predictions\[0\]\.{message if '.' in message[:14] else '.*' + message}"):
+        load_predictions([{"image_id": 1, "category_id": 1, "score": 0.5, "bbox": [1, 2, 3, 4], **shape}])

@@ -7,6 +7,7 @@ import pytest
 from coord_codec import InputError
 from coord_eval import AnswerSettings, score
 from coord_eval.intake.predictions import load_predictions
+from coord_eval.intake.server_records import with_text
 
 THOUSANDTHS = AnswerSettings(scale=1000)
 
@@ -114,3 +115,56 @@ def test_boxes_of_four_zeros_are_counted():
         TRUTH, [{"image_id": 1, "text": '[{"bbox_2d": [0, 0, 0, 0], "label": "cat"}]'}], answers=THOUSANDTHS
     )
     assert evaluation.format["empty"] == 1 and any("four zeros" in note for note in evaluation.notes)
+
+
+PART, THOUGHTS = {"type": "text", "text": "a"}, {"type": "reasoning", "text": "hm"}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (
+            {"text": "a", "reasoning": "hm", "finish_reason": "x"},
+            {"text": "a", "reasoning": "hm", "finish_reason": "x"},
+        ),
+        (
+            {"text": " ", "reasoning": "hm", "thinking": ""},
+            {"text": " ", "reasoning": "hm", "thoughts": ("reasoning",)},
+        ),
+        ({"response": "a", "seed": 3}, {"text": "a", "image": None, "seed": 3}),
+        ({"predict": "a", "label": "[]"}, {"text": "a", "image": None}),
+        ({"response": "a", "label": "cat"}, {"text": "a", "image": None, "label": "cat"}),
+        ({"content": [PART, THOUGHTS, PART]}, {"text": "aa", "image": None}),
+        ({"content": [THOUGHTS]}, {"text": "", "image": None}),
+        (
+            {"output": [{"reasoning": "b", "content": ""}, {"thinking": "c"}]},
+            {"text": "", "thoughts": ("reasoning", "thinking")},
+        ),
+        (
+            {"messages": 1, "outputs": [{"text": "a", "stop_reason": "max_tokens"}]},
+            {"text": "a", "finish_reason": "length"},
+        ),
+        ({"response": "a", "status": "completed", "done_reason": "length"}, {"text": "a", "finish_reason": "length"}),
+        ({"response": "a", "status": "incomplete"}, {"text": "a", "finish_reason": "length"}),
+        ({"response": "a", "status": "queued"}, {"text": "a"}),
+        ({"response": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, {"text": "b"}),
+        ({"response": "a", "images": []}, {"text": "a", "image": None}),
+        ({"response": "a", "images": [], "custom_id": "7"}, {"text": "a", "image": "7"}),
+        ({"response": "a", "images": ["b"], "custom_id": "7"}, {"text": "a", "image": "b"}),
+        ({"response": "a", "images": ["b"], "image_id": 0}, {"text": "a", "image_id": 0}),
+        ({"answer": "a", "output_text": "b"}, {"text": "b"}),
+        ({"error": "x", "response": None}, {"text": "", "finish_reason": "error"}),
+        *(
+            ({"response": "a", "finish_reason": said}, {"text": "a", "finish_reason": meant})
+            for meant, words in {
+                "stop": "stop eos eos_token stop_sequence end_turn completed STOP",
+                "length": "length max_tokens incomplete MAX_TOKENS",
+                "error": "error",
+            }.items()
+            for said in words.split()
+        ),
+    ],
+)
+def test_every_field_of_a_record_becomes_that_of_an_answer(record, expected):
+    found = with_text(record, "here")
+    assert {name: found.get(name) for name in {*expected, "thoughts"}} == {"thoughts": None, **expected}

@@ -1,9 +1,12 @@
 """Exports are read back by the tools they are meant for."""
 
 import csv
+import dataclasses
 import json
 
+import numpy as np
 import pytest
+from coco_builder import coco
 
 from coord_codec import Instance
 from coord_eval import (
@@ -16,6 +19,7 @@ from coord_eval import (
     write_exports,
 )
 from coord_eval.cli.main import main
+from coord_eval.labelling.export import _cell
 
 
 @pytest.fixture
@@ -94,3 +98,29 @@ def test_exports_in_pixels_refuse_a_ground_truth_without_sizes(tmp_path):
         with pytest.raises(InputError, match="the ground truth states no image sizes"):
             export(evaluation)
     assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize("first", "=+-@\t\r")
+def test_text_that_a_spreadsheet_would_evaluate_is_escaped_and_numbers_are_not(first):
+    assert _cell(f"{first}1") == f"'{first}1" and _cell(f"a{first}1") == f"a{first}1"
+    assert (_cell(-1.5), _cell("a\0b"), _cell("")) == (-1.5, "a\ufffdb", "")
+
+
+def test_shapes_of_results_are_exported_as_pycocotools_reads_them():
+    truth = coco((1, 1, [10, 10, 20, 20]), size=(100, 80))
+    shapes = [[(1.0, 2.0), (0.0, 0.0), (5.0, 6.0)], []]
+    found = score(truth, [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": s} for s in (0.5, 0.25)])
+    for geometry, expected in (
+        ("polygon", {"segmentation": [[1, 2, 0, 0, 5, 6]]}),
+        ("keypoints", {"keypoints": [1, 2, 2, 0, 0, 0, 5, 6, 2]}),
+    ):
+        drawn = found.detections.changed(vertices_V2=np.array(shapes[0]), starts_N1=np.array([0, 3, 3]))
+        rows = to_coco_results(dataclasses.replace(found, detections=drawn, shapes={"geometry": geometry}))
+        assert [{k: v for k, v in row.items() if k in ("segmentation", "keypoints")} for row in rows] == [expected, {}]
+    mask = {"size": [80, 100], "counts": [0, 100, 7900]}
+    stated = [{"image_id": 1, "category_id": 1, "score": 0.5, "segmentation": mask}]
+    (row,) = json.loads(json.dumps(to_coco_results(score(truth, stated))))
+    assert sorted(row) == ["bbox", "category_id", "image_id", "score", "segmentation"]
+    assert row["segmentation"]["size"] == [80, 100] and isinstance(row["segmentation"]["counts"], str)
+    unknown = score(truth, [{"image_id": 1, "category_id": k, "bbox": [1, 2, 3, 4], "score": 0.5} for k in (1, 2)])
+    assert [row["category_id"] for row in to_coco_results(unknown)] == [1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from by_pycocotools import by_pycocotools
 
+from coord_codec import Instance
 from coord_eval import CocoParams, InputError, ReportSettings, score
 from coord_eval.cli.main import main
 
@@ -80,3 +81,16 @@ def test_score_command_takes_own_parameters(coco_set, noisy_results, tmp_path, c
     assert list(found) == ["AP", "AP@0.3", "AP@0.5", "AR@300", "AP_tiny", "AR_tiny"]
     assert main([*words[:-1], "tiny"]) == 2
     assert "NAME=LOW:HIGH" in capsys.readouterr().err
+
+
+def test_limits_in_any_order_give_the_same_figures(coco_set, noisy_results):
+    results = noisy_results(coco_set, 0)
+    found = [
+        score(coco_set, results, report=ReportSettings(params=CocoParams(max_detections=limits))).coco_own
+        for limits in ((1, 2, 300), (300, 1, 2))
+    ]
+    assert found[0] == found[1] and [*found[0]][-3:] == ["AR@1", "AR@2", "AR@300"]
+    assert found[0]["AR@1"] < found[0]["AR@2"] <= found[0]["AR@300"]
+    unsized = [Instance(image="a.jpg", objects=[{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}])]
+    with pytest.raises(InputError, match="areas: the ground truth states no image sizes"):
+        _ = score(unsized, [], report=ReportSettings(params=PARAMS)).coco_own

@@ -170,6 +170,25 @@ def test_expressions_threshold_out_of_range_exits_2(phrases, tmp_path):
     assert command(tmp_path, "--iou", "50") == 2
 
 
+def test_files_pass_on_which_box_counts_the_images_and_the_thresholds():
+    """Four phrases of one image, so that no resample differs; ids are compared as text."""
+    lines = [Instance(image="a.jpg", image_id=7, objects=[Object(desc=f"cup {n}", bbox=LEFT)]) for n in range(4)]
+    wrong, right = {"bbox_2d": [0, 0, 90, 90], "score": 0.5}, {"bbox_2d": [100, 100, 400, 500]}
+    boxes = [[wrong, {**right, "score": score}] for score in (0.1, 0.9)]
+    records = [{"image_id": "7", "text": json.dumps(own)} for own in (*boxes, *boxes)]
+    for which, value in (("first", 0), ("best", 1), ("score", 0.5)):
+        found = score_expression_files(lines, records, (0.5, 0.9), answers=THOUSANDTHS, which=which)
+        assert (found.which, found.accuracy, found.several_boxes) == (which, {"0.5": value, "0.9": value}, 4)
+        assert found.intervals["mean_iou"] == pytest.approx({"value": value, "low": value, "high": value})
+
+
+def test_a_box_without_a_score_is_the_last_by_score():
+    boxes = [([0, 0, 90, 90], None), ([100, 100, 300, 300], 0.0)]
+    text = json.dumps([{"bbox_2d": box} | ({} if score is None else {"score": score}) for box, score in boxes])
+    found = score_expressions([(0.1, 0.1, 0.3, 0.3)], [parse_answer(text, scale=1000)], which="score", resamples=0)
+    assert found.mean_iou == 1
+
+
 def test_expression_answers_in_another_order_are_joined_by_the_phrase_that_they_name():
     phrases = {"left cup": [0.1, 0.1, 0.3, 0.3], "right cup": [0.6, 0.6, 0.9, 0.9]}
     lines = [
@@ -211,8 +230,14 @@ def test_phrases_with_no_and_several_targets_are_scored_as_in_grefcoco(tmp_path,
     assert (found.no_target, found.several_targets, found.phrases) == (4, 3, 8)
     assert (found.n_acc, found.precision_f1) == (2 / 4, (1 + 2 + 1) / 8)
     assert (found.accuracy, found.without_box) == ({"0.5": 1.0}, 0)
-    assert {"n_acc", "precision_f1"} <= found.intervals.keys()
+    assert {"n_acc", "precision_f1"} <= found.intervals.keys() and found.several_boxes == 0
     assert command(tmp_path) == 0
+    without = score_expressions([[], [LEFT, RIGHT], LEFT], [parse_answer("[]")] * 3, resamples=0)
+    assert without.without_box == 2  # to a phrase without a target it is right
+    # One box near both targets is that of one of them.
+    near, both = [0, 0, 0.4, 0.45], json.dumps([{"bbox_2d": [0, 0, 400, 500]}, {"bbox_2d": [600, 600, 700, 700]}])
+    one = score_expressions([[[0, 0, 0.4, 0.5], near]], [parse_answer(both, scale=1000)], resamples=0)
+    assert (one.precision_f1, one.several_targets) == (0, 1)
 
 
 def test_phrases_with_one_target_each_have_no_grefcoco_measures():
@@ -222,19 +247,22 @@ def test_phrases_with_one_target_each_have_no_grefcoco_measures():
         score_expressions([[0.1, 0.2, 0.3]], [parse_answer("[]")])
 
 
+@pytest.mark.parametrize("phrases", [24, 8, 7])
 @pytest.mark.parametrize(
     ("write", "geometry", "factor", "count"),
     [
+        (lambda box: f"click(x={box[0] ** 3 % 1009}, y={(box[1] + box[3]) / 2})", "point", "points as", 0),
         (lambda box: f"click(x={box[0] + box[2]}, y={box[1] + box[3]})", "point", "times 0.500", 2),
         (lambda box: f"click(x={(box[1] + box[3]) / 2}, y={(box[0] + box[2]) / 2})", "point", "y before x", 1),
         (lambda box: json.dumps([{"bbox_2d": [side / 2 for side in box], "label": "it"}]), "box", "times 2.000", 2),
         (lambda box: json.dumps({"bbox_2d": [box[k] for k in (1, 0, 3, 2)]}), "box", "as yxyx", 1),
     ],
 )
-def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor, count):
-    draw = random.Random(0)
-    phrases, answers = [], []
-    for i in range(24):
+def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor, count, phrases):
+    """Of eight answers or more; points whose x is anything fit in no way."""
+    draw, count = random.Random(0), count if phrases >= 8 else 0
+    number, phrases, answers = phrases, [], []
+    for i in range(number):
         x, y = draw.randrange(20, 1300), draw.randrange(20, 800)
         box = [x, y, x + draw.randrange(40, 100), y + draw.randrange(20, 60)]
         sides = (1440, 900, 1440, 900)
@@ -242,7 +270,7 @@ def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor, cou
         phrases.append(Instance(image=f"{i}.png", width=1440, height=900, objects=[Object(desc="it", bbox=bbox)]))
         answers.append({"image": f"{i}.png", "text": write(box)})
     found = score_expression_files(phrases, answers, answers=AnswerSettings(scale="pixels", geometry=geometry))
-    assert [note.count(factor) for note in found.notes if note.startswith("diagnosis")] == [count]
+    assert [note.count(factor) for note in found.notes if note.startswith("diagnosis")] == [count] * bool(count)
 
 
 def test_what_is_dropped_of_answers_is_told_by_reason():

@@ -241,3 +241,15 @@ def test_lvis_names_the_file_that_is_not_lvis(lvis_files, tmp_path, capsys, cont
     (tmp_path / "lvis.json").write_text(content)
     assert main(lvis_files) == 2
     assert f"{tmp_path / 'lvis.json'}" in capsys.readouterr().err
+
+
+def test_scores_of_lvis_keep_the_notes_of_the_annotations_and_count_what_is_left_out():
+    data = tiny(neg_category_ids=[2])
+    data["annotations"][0]["area"] = 5000.0  # more than its box
+    found = score_lvis(data, [HIT, DOG, {**HIT, "category_id": 7}, STRAY_CAT])
+    assert any("state an area" in note or "states an area" in note for note in found.notes)
+    assert (found.detections, found.beyond_limit, found.unverified, found.unknown) == (4, 0, 0, 1)
+    assert found.to_dict()["summary"] == found.summary and found.join.images == 1
+    low = [{**STRAY_CAT, "score": 0.1}] * 300  # of the most boxes the best are kept, wherever they stand
+    assert score_lvis(tiny(), [*low, HIT]).summary["AP"] == pytest.approx(1)
+    assert score_lvis(tiny(), [*low, HIT]).beyond_limit == 1 and score_lvis(tiny(), low).beyond_limit == 0

@@ -1,6 +1,8 @@
 """The table of metrics: what one row brings, for the built-in rows and for one of a user's own."""
 
 import json
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ from coord_eval import (
 )
 from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
-from coord_eval.metrics.metric_table import figure_of, figures
+from coord_eval.metrics.errors import ERROR_KINDS
+from coord_eval.metrics.figures import OTHER_NAMES, join_lines
+from coord_eval.metrics.metric_table import HEADLINE, figure_of, figures
 
 
 @pytest.fixture
@@ -222,3 +226,87 @@ def test_evaluation_computes_a_metric_when_it_is_used(coco_set, noisy_results):
 )
 def test_goal_of_a_figure_says_which_change_is_better(goal, names):
     assert {name: figure_of(name).goal for name in names.split()} == dict.fromkeys(names.split(), goal)
+
+
+OURS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
+TORCHMETRICS = "map map_50 map_75 map_small map_medium map_large mar_1 mar_10 mar_100 mar_small mar_medium mar_large"
+
+
+def test_names_of_other_libraries_are_those_of_the_same_figures():
+    """As torchmetrics, supervision and Ultralytics document theirs."""
+    expected = dict(zip(TORCHMETRICS.split(), OURS, strict=True))
+    expected |= {"map50_95": "AP", "map50": "AP50", "map75": "AP75", "mAP": "AP", "mAP50-95": "AP", "mAP50": "AP50"}
+    expected |= {"mAP75": "AP75", "mAP@50": "AP50", "mAP@50:95": "AP"}
+    assert expected | {"metrics/mAP50-95(B)": "AP", "metrics/mAP50(B)": "AP50"} == OTHER_NAMES
+
+
+def test_figures_that_come_first_are_tested_and_shares_are_those_within_0_and_1():
+    first = ("AP", "AP50", "AP75", "precision", "recall", "f1", "f1_75", "f1_miou", "mean_iou")
+    assert first == HEADLINE
+    every = [figure for row in METRICS.values() for figure in row.figures]
+    edges = [f"bias_{edge}_{unit}" for unit in ("pixels", "bins") for edge in ("x1", "y1", "x2", "y2")]
+    costs = [f"cost_{kind}" for kind in ERROR_KINDS]
+    counts = ["count_error", "count_absolute_error", "duplicates"]
+    assert {figure.name for figure in every if not figure.is_share} == {*edges, *costs, *counts}
+    low = {"count_absolute_error", "duplicates", "ece", "confused_*_as_*", *costs}
+    assert {figure.name for figure in every if figure.goal == "low"} == low
+    assert {figure.name for figure in every if figure.goal == "zero"} == {"count_error", *edges}
+
+
+def test_resampled_figures_of_the_set_are_those_that_it_states(coco_set, noisy_results, shrunk):
+    truth, results = shrunk(coco_set, noisy_results(coco_set, 0))
+    evaluation = score(truth, results[:60], report=ReportSettings(diagnose=False))
+    found = {name: float(value[0]) for name, value in figures(evaluation, np.ones((1, 20), np.int32)).items()}
+    for name in OURS:
+        assert found[name] == pytest.approx(evaluation.coco[name], abs=1e-12)
+    for name in ("AP", "AP50", "AP75"):
+        assert found[f"{name}_any_label"] == pytest.approx(evaluation.coco_class_agnostic[name], abs=1e-12)
+    assert found["AP_constant_score"] == pytest.approx(evaluation.coco_constant_score["AP"], abs=1e-12)
+    assert evaluation.coco_constant_score != evaluation.coco
+    for suffix, iou in (("", "0.5"), ("_75", "0.75"), ("_miou", "0.5:0.95")):
+        for rate in ("precision", "recall", "f1"):
+            assert found[f"{rate}{suffix}"] == pytest.approx(evaluation.detection[iou][rate])
+            assert found[f"{rate}{suffix}_any_label"] == pytest.approx(evaluation.detection_class_agnostic[iou][rate])
+            assert found[f"macro_{rate}{suffix}"] == pytest.approx(evaluation.analysis["macro"][iou][rate])
+    assert evaluation.detection != evaluation.detection_class_agnostic
+    assert (found["mean_iou"], found["mean_iou_any_label"]) == pytest.approx(
+        (evaluation.mean_iou, evaluation.mean_iou_class_agnostic)
+    )
+    assert evaluation.mean_iou < evaluation.mean_iou_class_agnostic
+
+
+def test_notes_stand_where_they_belong_and_intervals_come_with_theirs(evaluation):
+    noted = evaluation.with_notes(("first",), ("last",))
+    assert noted.notes == ("first", *evaluation.notes, "last")
+    rows = {"AP": {"value": 0.5, "low": 0.25, "high": 0.75}}
+    assert noted.with_intervals(rows, ["few"]).notes == (*noted.notes, "few")
+    assert noted.with_intervals(rows).intervals == rows and evaluation.intervals == {}
+    data = replace(evaluation, calibrated=True).to_dict()
+    assert (
+        data["calibrated"] is True and not {"calibrated", "fusion", "shapes", "metrics"} & evaluation.to_dict().keys()
+    )
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 8])
+def test_labels_that_are_unknown_are_counted_and_the_first_five_named(one_cat, count):
+    """Two boxes of each; where none has a known label a figure of 0 says why."""
+    rows = [
+        {"image_id": 1, "category_id": 9 + n % count, "bbox": [1, 2, 30, 40], "score": 0.5} for n in range(2 * count)
+    ]
+    hit = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": 0.5}
+    found = score(one_cat, [*rows, hit], report=ReportSettings(diagnose=False))
+    assert found.counts["unknown_label_detections"] == 2 * count and len(found.unknown_labels) == count
+    (line,) = join_lines(found)
+    names = ", ".join(f"'category_id {9 + n}' (2)" for n in range(min(count, 5)))
+    more = f" and {count - 5} more" if count > 5 else ""
+    assert line == f"{2 * count} boxes with labels that the ground truth does not have, counted as false: {names}{more}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found["AP"] > 0
+    unknown = score(one_cat, rows, report=ReportSettings(diagnose=False))
+    with pytest.warns(
+        UserWarning, match=f"AP is 0: none of {2 * count} boxes has a known label: answers name 'category_id 9'"
+    ):
+        assert unknown["AP"] == 0
+    with pytest.warns(UserWarning, match="AP50 is 0: the predictions have no box"):
+        assert score(one_cat, [], report=ReportSettings(diagnose=False))["map_50"] == 0

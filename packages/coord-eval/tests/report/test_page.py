@@ -2,6 +2,7 @@
 
 import base64
 import html
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import pytest
 from coco_builder import coco
 
 from coord_codec import Instance
-from coord_eval import AnswerSettings, ReportSection, oracle_predictions, score
+from coord_eval import AnswerSettings, ReportSection, ReportSettings, oracle_predictions, score
 from coord_eval.cli.summaries import evaluation_lines
 from coord_eval.metrics.errors import classify_errors
 from coord_eval.report.findings import CostlyError, costly_errors, findings_html
@@ -236,6 +237,8 @@ def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_
     shown = re.findall(r"<figcaption>(\d)\.png: F1 ([\d.]+)", text)
     assert shown[0] == ("2", "0.00")
     assert shown[1][1] == "1.00"
+    assert "<li>2 of 5 images are shown: examples" in text
+    assert "images are shown: examples" not in evaluation.write_report(tmp_path).read_text()
     assert drawn_images(evaluation.write_report(tmp_path, max_overlays=0).read_text()) == 0
 
 
@@ -398,3 +401,17 @@ def test_errors_that_cost_most_come_first_and_cheap_ones_not_at_all():
 def test_names_of_images_are_shown_without_folders_of_the_machine(name, expected):
     truth = score(coco(images={1: name}), []).truth
     assert shown_name(truth, 0) == expected
+
+
+def test_figures_of_0_stand_beside_the_others_and_unknown_labels_are_the_most_frequent_15(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (100, 100)).save(tmp_path / "1.jpg")
+    truth = coco((1, 1, [10, 10, 40, 40]))
+    rows = [{"bbox": [600, 600, 700, 700 + n], "label": f"l{n}"} for n in range(17) for _ in range(1 + n // 2)]
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    found = score(tmp_path / "truth.json", [{"image_id": 1, "text": str(rows)}], report=ReportSettings(diagnose=False))
+    text = found.write_report(tmp_path / "out").read_text()
+    assert "AP 0.000 (ceiling 1.000)" in text and "precision 0.000" in text
+    shown = {name: int(n) for name, n in cells(text).items() if re.fullmatch(r"l\d+", name)}
+    assert shown == {f"l{n}": 1 + n // 2 for n in range(2, 17)}
+    assert "data:image/jpeg" in text  # of the folder of the ground truth

@@ -4,9 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from coco_builder import coco
 
 from coord_eval import InputError, resample, score
-from coord_eval.metrics.metric_table import figures
+from coord_eval.metrics.draws import interval
+from coord_eval.metrics.metric_table import METRICS, figures
+from coord_eval.resampling.bootstrap import Resamples, few_objects_note, intervals_of, reliability_with_intervals
 
 ROWS = {"": "0.5", "_75": "0.75", "_miou": "0.5:0.95"}
 FROM = (0.2, 0.7)
@@ -155,3 +158,51 @@ def test_intervals_of_unknown_sizes_have_nothing_by_size():
     intervals = resample(score(truth, oracle_predictions(truth)), resamples=3).intervals()
     assert intervals["AP"]["value"] == pytest.approx(1.0)
     assert not {"APs", "ARl", "recall_small"} & set(intervals)
+
+
+def test_intervals_are_those_of_shares_where_values_are_shares():
+    """Draws around a half of which many lie beyond 1 and below 0."""
+    draws = np.random.default_rng(0).normal(0.5, 2, 200)
+    names = {
+        figure.name: figure.is_share for row in METRICS.values() for figure in row.figures if "*" not in figure.name
+    }
+    assert {*names.values()} == {True, False}
+    undefined = np.where(np.arange(200) % 2, draws, np.nan)
+    for values in (draws, undefined):
+        found = Resamples(dict.fromkeys(names, 0.5), dict.fromkeys(names, values), 0).intervals()
+        assert found == {name: interval(0.5, values, is_share) for name, is_share in names.items()}
+        assert found["count_error"]["low"] < 0 and (found["AP"]["low"], found["AP"]["high"]) == (0, 1)
+    own = [value for value in undefined if not np.isnan(value)]
+    assert interval(0.5, undefined)["high"] == pytest.approx(np.percentile(own, 97.5) - np.mean(own) + 0.5)
+    # The value itself lies in its interval, also where all resamples are on one side of it.
+    for outlier, end in ((1000.0, "high"), (-1000.0, "low")):
+        assert interval(0.5, np.append(np.zeros(99), outlier))[end] == 0.5
+    assert interval(0.5, np.full(3, np.nan)) == {"value": 0.5, "low": 0.5, "high": 0.5}
+
+
+def test_resamples_of_a_seed_are_told_by_steps_and_their_calibration_error_is_of_the_same(answered):
+    evaluation = score(*answered)
+    steps = []
+    found = resample(evaluation, 20, 3, lambda *step: steps.append(step), ["f1"])
+    assert steps == [("bootstrap", 16, 20), ("bootstrap", 20, 20)] and len(found.draws["f1"]) == 20 and found.seed == 3
+    intervals, notes = intervals_of(evaluation, 20, 3)
+    row = reliability_with_intervals(evaluation, 20, 3)
+    expected = resample(evaluation, 20, 3).intervals()
+    expected["ece"] |= {"low": row["low"], "high": row["high"]}
+    assert intervals == expected and notes == few_objects_note(evaluation)
+    assert row["ece"] == evaluation.analysis["reliability"]["ece"] and intervals["ece"]["value"] == row["ece"]
+    assert [b[:5] for b in row["bins"]] == evaluation.analysis["reliability"]["bins"]
+    assert all(low <= share <= high for *_, share, low, high in row["bins"])
+
+
+@pytest.mark.parametrize(
+    ("cats", "dogs", "told"),
+    [(9, 10, "1 of 2 labels have fewer"), (10, 11, None), (9, 9, "2 of 2 labels"), (1, 0, "1 of 1 label has fewer")],
+)
+def test_labels_with_fewer_than_ten_objects_are_counted_without_crowd_regions(cats, dogs, told):
+    objects = [(1, 1, [1, 1, 9, 9])] * (cats + 1) + [(1, 2, [1, 1, 9, 9])] * (dogs + 1)
+    truth = coco(*objects, names=("cat", "dog", "cow"))
+    for place in (0, cats + 1):
+        truth["annotations"][place]["iscrowd"] = 1
+    notes = few_objects_note(score(truth, []))
+    assert len(notes) == bool(told) and all(note.startswith(told) for note in notes)

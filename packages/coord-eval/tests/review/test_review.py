@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coco_builder import iou
+from coco_builder import coco, iou
 
 from coord_codec import Instance
 from coord_eval import Calibration, InputError
@@ -247,6 +247,148 @@ def test_labels_of_images_without_a_record_are_not_judged(clean):
     assert any(f"{others} labels are not judged" in note.replace(",", "") for note in found.notes)
 
 
+CATS = [(image, 1 + place, [50.0 * place, 0, 40, 40]) for image in range(4) for place in range(2)]
+
+
+def small(*more, objects=CATS, crowds=()):
+    """Labels of a cat and a dog in each of four images, and answers in all their places."""
+    truth = coco(*objects, *more, names=("cat", "dog"), images={i: f"{i}.png" for i in range(4)}, size=(200, 100))
+    for n in crowds:
+        truth["annotations"][n]["iscrowd"] = 1
+    rows = [{"image_id": image, "category_id": kind, "bbox": box, "score": 0.5} for image, kind, box in CATS]
+    return truth, rows
+
+
+def told(found, words):
+    return [note for note in found.notes if words in note]
+
+
+def test_findings_begin_at_the_least_probability_and_hold_what_the_answer_says():
+    """A cat that the model calls a dog: the proposal has the score of the predictions, whatever a map makes of it."""
+    truth, rows = small(crowds=(7,))
+    rows[0] |= {"category_id": 2, "score": 0.75}
+    rows.append({"image_id": 3, "category_id": 1, "bbox": [150, 50, 40, 40], "score": 0.625})
+    halved = Calibration(((0.0, 0.0), (1.0, 0.5)), "results", ThresholdCurve((), (), {}))
+    for calibration in (None, halved):
+        every = review(truth, rows, least=0, calibration=calibration)
+        assert len(every.judged) == 7 and len(every.findings) >= 7
+        first = next(f for f in every.findings if f.object == 0 and f.image_id == 0)
+        assert (first.kind, first.image, first.label, first.box_xyxy) == ("renamed", "0.png", "cat", (0, 0, 40, 40))
+        assert (first.answer, first.proposal.desc, first.proposal.score) == (0, "dog", 0.75)
+        assert first.proposal.box_xyxy == (0, 0, 40, 40)
+        assert {*first.evidence} == {
+            "rival",
+            "rival_iou",
+            "deviation",
+            *(f"p_{kind}" for kind in KINDS if kind != "missing"),
+        }
+        kinds = [first.evidence[f"p_{kind}"] for kind in KINDS if kind != "missing"]
+        assert sum(kinds) == pytest.approx(first.probability) and max(kinds) == first.evidence["p_renamed"]
+        (missing,) = [
+            f for f in every.findings if f.kind == "missing" and f.image_id == 3 and f.proposal.score == 0.625
+        ]
+        assert (missing.object, missing.label, missing.box_xyxy, missing.answer) == (None, None, None, 2)
+        assert 0 < missing.evidence["unmatched"] < 0.1  # of nine answers and fifty more
+        assert missing.proposal.box_xyxy == (150, 50, 190, 90) and {*missing.evidence} == {"confidence", "unmatched"}
+        if calibration:
+            assert missing.evidence["confidence"] == pytest.approx(0.625 / 2, abs=1e-3)
+            assert first.evidence["rival"] == pytest.approx(0.375, abs=1e-3) and told(every, "scores are calibrated")
+        order = [f.probability for f in every.findings]
+        assert order == sorted(order, reverse=True)
+        for finding in (first, missing):  # at its own probability it is found, just above not
+            for least, is_found in ((finding.probability, True), (np.nextafter(finding.probability, 1), False)):
+                some = review(truth, rows, least=least, calibration=calibration)
+                assert (finding in some.findings) == is_found
+                assert some.judged == every.judged and some.rests_on["least"] == least
+        facts = {"calibrated": calibration is not None, "spreads": False, "likelihoods": None, "planted_faults": 0}
+        assert facts.items() <= every.rests_on.items() and every.rests_on["score_source"] == "results"
+    # The answer that contradicts the label shows a missing one only where that is more probable.
+    assert not [
+        f for f in every.findings if f.kind == "missing" and f.image_id == 0 and f.probability < first.probability
+    ]
+    for least in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match=r"least: expected a probability in \[0, 1\]"):
+            review(truth, rows, least=least)
+    assert review(truth, rows, least=1.0).findings == ()
+    with pytest.raises(InputError, match="for scores of the source stated, and these are of results"):
+        review(truth, rows, calibration=replace(halved, score_source="stated"))
+    text = '[{"bbox_2d": [0, 0, 200, 400], "label": "cat", "score": 0.5}]'
+    stated = review(truth, [{"image_id": 0, "text": text}], calibration=replace(halved, score_source="stated"))
+    assert stated.rests_on["score_source"] == "stated" and stated.rests_on["calibrated"]
+    # Another name and another box: the proposal is that of the other name.
+    for place, box in ((0, [0, 0, 40, 22]), (1, [50, 0, 40, 22])):
+        rows[place] |= {"bbox": box, "category_id": 2 - place}
+    mixed = [f for f in review(truth, rows, least=0).judged if f.image_id == 0]
+    assert [(f.proposal.desc, f.proposal.box_xyxy[3]) for f in mixed if f.kind in ("renamed", "mixed")] != []
+    assert all(f.kind != "mixed" or f.proposal.desc != f.label for f in mixed)
+
+
+@pytest.mark.parametrize(("wrong", "is_told"), [(3, False), (4, False), (5, True)])
+def test_a_model_is_doubted_that_agrees_with_less_than_half_of_the_labels(wrong, is_told):
+    """Of eight labels; crowd regions, and whether answers lie in them, make no difference."""
+    region = (0, 1, [150, 0, 40, 40])
+    truth, rows = small(region, region, crowds=(8, 9))
+    for row in rows[:wrong]:
+        row["bbox"] = [0, 60, 10, 10]
+    rows[-1]["bbox"] = [50.0, 0, 40, 20]  # an IoU of .5 still agrees
+    notes = told(review(truth, rows), "agree with")
+    assert bool(notes) == is_told
+    assert not notes or f"agree with {8 - wrong} of 8 labels" in notes[0]
+
+
+def test_notes_of_truth_and_answers_are_kept_and_those_of_no_use_are_told():
+    truth, rows = small((0, 1, [150, 0, 40, 40]), crowds=(8,))
+    truth["annotations"][0]["area"] = 5000.0  # more than its box
+    found = review(truth, rows)
+    assert told(found, "1 object states an area larger") and told(found, "1 crowd region is not judged")
+    assert told(found, "judged by answers alone") and not told(found, "name of a label")
+    none = review(truth, [])
+    some = [{"image_id": 0, "text": "[]"}]
+    assert told(review(truth, some), "1 object states an area larger")
+    assert told(none, "no answer has a box") and not told(none, "answers alone") and not told(none, "agree with")
+    cows = [{"image_id": 0, "text": '[{"bbox_2d": [0, 0, 200, 400], "label": "cow"}]'}]
+    assert told(review(truth, cows), "answers say cow, labels cat, dog;")
+
+
+def test_labels_of_images_that_nobody_asked_about_are_left_out_without_likelihoods_alone():
+    truth, _ = small()
+    some = [{"image_id": 0, "text": '[{"bbox_2d": [0, 0, 200, 400], "label": "cat"}]'}]
+    likelihoods = [LabelLikelihood(image, place, name_logprobs={"cat": -1.0}) for image in range(4) for place in (0, 1)]
+    assert len(review(truth, some).judged) == 2 and len(review(truth, some, likelihoods=likelihoods).judged) == 8
+    assert len(review(truth, []).judged) == 8  # a list of boxes: nobody knows what was asked
+    every = [*some, *({"image_id": n, "text": "[]"} for n in (1, 2, 3))]
+    assert len(review(truth, every).judged) == 8 and not told(review(truth, every), "not judged")
+    assert (
+        review(truth, some).rests_on["likelihoods"] is None
+        and review(truth, some, likelihoods=[]).rests_on["likelihoods"]
+    )
+    listed = review(truth, some, likelihoods=likelihoods[:7])
+    assert told(listed, "1 label has no likelihood") and listed.rests_on["likelihoods"]
+    assert listed.rests_on["likelihoods"] != review(truth, some, likelihoods=likelihoods).rests_on["likelihoods"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kinds"),
+    [
+        (("cat", [0, 0, 40, 40]), {"moved", "spurious"}),
+        (("dog", [0, 0, 40, 40]), {"renamed", "spurious"}),
+        (("dog", [0, 0, 40, 31]), {"renamed", "spurious"}),
+        (("dog", [0, 0, 40, 29]), {"renamed", "mixed", "spurious"}),  # an IoU below .75
+        (None, {"spurious"}),
+    ],
+)
+@pytest.mark.parametrize("has_likelihoods", [False, True])
+def test_a_label_has_the_kinds_of_faults_of_which_something_tells(answer, kinds, has_likelihoods):
+    truth, rows = small()
+    rows = rows[1:]
+    if answer:
+        rows.append({"image_id": 0, "category_id": 1 + (answer[0] == "dog"), "bbox": answer[1], "score": 0.5})
+    given = [LabelLikelihood(0, 0, name_logprobs={"cat": -1.0})] if has_likelihoods else None
+    (found,) = [f for f in review(truth, rows, least=0, likelihoods=given).findings if (f.image_id, f.object) == (0, 0)]
+    possible = {name[2:] for name, value in found.evidence.items() if name.startswith("p_") and value > 0}
+    assert possible == kinds | ({"renamed", "mixed"} if has_likelihoods else set())
+
+
 def spoilt_photographs(truth, seed):
     """Of the labels each tenth is renamed, moved, spurious or both of the first; return labels and which are wrong."""
     draw = np.random.default_rng(seed)
@@ -294,3 +436,18 @@ def test_faults_among_answers_of_a_real_detector_are_found_better_than_by_overla
         assert all(item.answer is not None for item in found.findings if item.kind == "moved")
     (auroc, precision), (auroc_of_rule, precision_of_rule) = (np.mean(rows, axis=0) for rows in found_by.values())
     assert auroc > auroc_of_rule and precision > precision_of_rule + 0.1, found_by
+
+
+def test_an_answer_without_a_label_is_judged_by_whether_its_own_image_goes_on():
+    truth, rows = small()
+    for image in (1, 3):
+        rows.append({"image_id": image, "category_id": 1, "bbox": [150, 50, 40, 40], "score": 0.5})
+    ends = {0: -0.01, 1: -0.01, 2: -0.01, 3: -6.0}
+    likelihoods = [
+        LabelLikelihood(n, place, name_logprobs={"cat": -0.1, "dog": -0.1}, end_logprob=end)
+        for n, end in ends.items()
+        for place in (0, 1)
+    ]
+    found = review(truth, rows, likelihoods=likelihoods, least=0).findings
+    missing = {f.image_id: f.probability for f in found if f.kind == "missing"}
+    assert {*missing} == {1, 3} and missing[3] > 1.2 * missing[1]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from coco_builder import iou
 
-from coord_codec import InputError, Instance, Object, encode_target
-from coord_eval import AnswerSettings, ReportSettings, parse_answer, score
+from coord_codec import CoordGrid, InputError, Instance, Object, encode_target
+from coord_eval import AnswerSettings, LabelSettings, ReportSettings, parse_answer, score
 from coord_eval.rewards import REWARDS, Reward, box_reward, register_reward
 
 THRESHOLDS = [0.5 + 0.05 * k for k in range(10)]
@@ -369,3 +369,62 @@ def test_row_of_ones_own_is_a_kind_like_any_other():
             box_reward(["", ""], [[CAT], [CAT]], "wrong")
     finally:
         REWARDS.remove("wrong")
+
+
+def test_pieces_that_were_dropped_cost_as_much_as_boxes_of_no_object():
+    right, broken = text_of([("cat", CAT["bbox"])]), "<obj_start>cat<|coord_1|>"
+    expected = {
+        "f1": 2 / 3,
+        "recall": 5 / 6,
+        "iou": 2 / 3,
+        "count": 1 / 2,
+        "format": 1 / 2,
+        "duplicates": 1,
+        "ap": 0.75,
+    }
+    (found,) = box_reward([right + broken], [[CAT]], dict.fromkeys(expected, 1), parts=True, format="obj")
+    assert found.parts == pytest.approx(expected) and (found.boxes, found.dropped) == (1, 1)
+
+
+def test_the_same_boxes_of_two_answers_or_labels_are_no_repeats():
+    far = [0.7, 0.7, 0.9, 0.9]
+    texts = [text_of([("dog", far)]), text_of([("dog", far)]), text_of([("dog", far), ("cow", far)])]
+    found = box_reward(texts, [[CAT]] * 3, {"duplicates": 1}, parts=True, format="obj")
+    assert [row.duplicates for row in found] == [0, 0, 0]
+
+
+def test_a_box_that_touches_its_object_in_a_crowd_region_counts_with_its_iou():
+    """It is a pair below .5: no miss in the region, so that it is stated, and its IoU counts."""
+    truth = [{"desc": "cat", "bbox": WHOLE}, {"desc": "cat", "bbox": [0, 0, 1, 1], "iscrowd": True}]
+    (found,) = box_reward(
+        [text_of([("cat", [0, 0, 0.1, 0.4])])], [truth], {"iou": 1, "f1": 1}, parts=True, format="obj"
+    )
+    assert found.parts == pytest.approx({"iou": 2 * 0.25 / 2, "f1": 0})
+
+
+def test_weights_are_relative_and_settings_are_passed_on():
+    answer = text_of([("kitty", CAT["bbox"])])
+    synonyms = LabelSettings(synonyms={"cat": ["kitty"], "dog": ["kitty"]})  # of a name that the image has not
+    assert box_reward([answer], [[CAT]], format="obj") == [0.0]
+    for kind in ("f1", {"f1": 30}, {"f1": 0.25, "iou": 0.75}):
+        assert box_reward([answer], [[CAT]], kind, format="obj", labels=synonyms) == [1.0]
+    tokens = text_of([("cat", [0.01, 0.02, 0.05, 0.06])])
+    assert box_reward([tokens], [[CAT]], format="obj", grid=CoordGrid(100, 100)) == [1.0]
+    for weight in (float("nan"), float("inf"), -1):
+        with pytest.raises(InputError, match="reward f1: expected a weight above 0"):
+            box_reward([answer], [[CAT]], {"f1": weight})
+    whole = '[{"bbox_2d": [100, 200, 500, 600], "label": "cat"}, {"bbox_2d": [1, 2'
+    with pytest.raises(InputError, match="cannot be read whole"):
+        box_reward(["a"], [whole], scale=1000)
+
+
+def test_parts_tell_hits_at_half_of_an_iou():
+    truth = [("cat", WHOLE), ("dog", ALONE)]
+    (found,) = box_reward([text_of([("cat", HALF), ("dog", ALONE)])], [record(truth)], parts=True, format="obj")
+    assert (found.objects, found.boxes, found.hits, found.duplicates) == (2, 2, 2, 0)
+
+
+@pytest.mark.parametrize("kind", ["f1", "recall", "iou", "ap"])
+def test_kinds_that_see_boxes_are_no_reward_for_boxes_anywhere(kind):
+    assert [row.name for row in REWARDS.values() if not row.sees_boxes] == ["format", "duplicates", "count"]
+    assert reward([("cat", ALONE)], [("cat", WHOLE)], kind) == 0

@@ -167,3 +167,14 @@ def test_stated_shapes_are_kept_beside_the_objects():
     truth, _ = drawn(0, False)
     kept = load_ground_truth(truth, as_stated=True).stated_N
     assert sorted(map(str, kept)) == sorted(str({"segmentation": a["segmentation"]}) for a in truth["annotations"])
+
+
+@pytest.mark.parametrize(("stated", "recall"), [({"num_keypoints": 0}, 1.0), ({"num_keypoints": 17}, 0.5), ({}, 0.5)])
+def test_object_without_keypoints_by_its_own_count_is_ignored(stated, recall):
+    points = [[*chain(*((10 + n + shift, 10 + n, 2) for n in range(17)))] for shift in (0, 40)]
+    rows = [{"id": n, "image_id": 1, "category_id": 1, "bbox": [10 + 40 * n, 10, 17, 17], "area": 9999} for n in (0, 1)]
+    truth = {"images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 100}]}
+    truth["categories"] = [{"id": 1, "name": "cat"}]
+    truth["annotations"] = [{**rows[0], "keypoints": points[0]}, {**rows[1], "keypoints": points[1], **stated}]
+    found = [{"image_id": 1, "category_id": 1, "keypoints": points[0], "score": 0.9}]
+    assert score(truth, found, answers=AnswerSettings(geometry="keypoints")).shapes["AR"] == recall

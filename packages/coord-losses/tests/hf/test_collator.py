@@ -1,10 +1,13 @@
 """Padded batches and their objects."""
 
+from types import SimpleNamespace
+
 import pytest
 import tiny_models
 import torch
 
 from coord_losses import supervised_rows
+from coord_losses.hf import CoordCollator
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -103,3 +106,34 @@ def test_collator_errors_name_the_cause():
         tiny_models.collator()([{"input_ids": [1, 2, 3], "labels": [1, 2]}])
     with pytest.raises(ValueError, match="padding_side"):
         tiny_models.collator(padding_side="top")
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_mask_of_a_sample_is_kept_and_other_sequences_are_padded_with_zero(side):
+    first, second = ({"input_ids": ids, "labels": ids} for ids in ([5, 6, 7], [8]))
+    first |= {"attention_mask": [0, 1, 1], "kinds": [4, 4, 4]}
+    batch = tiny_models.collator(padding_side=side)([first, second | {"kinds": [9]}])
+    pad = tiny_models.collator().pad_id
+    placed = (
+        (lambda values, fill: [fill, fill, *values]) if side == "left" else (lambda values, fill: [*values, fill, fill])
+    )
+    assert batch["attention_mask"].tolist() == [[0, 1, 1], placed([1], 0)]
+    assert batch["kinds"].tolist() == [[4, 4, 4], placed([9], 0)]
+    assert batch["labels"].tolist() == [[5, 6, 7], placed([8], -100)] and batch["input_ids"].tolist()[1] == placed(
+        [8], pad
+    )
+
+
+@pytest.mark.parametrize(("token", "pad"), [(None, 0), (0, 0), (7, 7)])
+def test_padding_is_that_of_the_tokenizer_or_zero(token, pad):
+    collate = CoordCollator(SimpleNamespace(pad_token_id=token), markers=(1, 2), vocab=tiny_models.VOCAB)
+    batch = collate([{"input_ids": ids, "labels": ids, "kinds": ids} for ids in ([5, 6], [8])])
+    assert batch["input_ids"].tolist() == [[5, 6], [8, pad]] and batch["kinds"].tolist() == [[5, 6], [8, 0]]
+
+
+def test_one_box_that_does_not_agree_is_told_also_beside_samples_without():
+    samples = tiny_models.samples(3)
+    samples[0].pop("boxes")
+    samples[2]["boxes"] = [[1 - side for side in samples[2]["boxes"][0]], *samples[2]["boxes"][1:]]
+    with pytest.warns(UserWarning, match="do not agree"):
+        tiny_models.collator()(samples)

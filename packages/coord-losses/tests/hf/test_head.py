@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from coord_losses import ObjectiveConfig
-from coord_losses.hf.head import RowHead
+from coord_losses.hf.head import RowHead, replaced_forward
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -28,3 +28,32 @@ def test_plain_cross_entropy_of_all_positions_has_its_smoothing(smoothing, denom
         *(torch.autograd.grad(one, logits_BTV, retain_graph=True) for one in (total, expected)), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_sums_that_a_wrapper_returned_are_the_terms_and_the_plain_sum_last():
+    torch.manual_seed(0)
+    labels_BT = torch.randint(0, 60, (2, 9))
+    idle = torch.nn.Parameter(torch.ones(3))
+    rows = RowHead(
+        tiny_models.objective(ObjectiveConfig.group_a()), labels_BT, idle=(idle,), denominators={"tokens": 4}
+    )
+    output = rows.read_positions(torch.randn(2, 9, 60, requires_grad=True))
+    sums_1L = rows.sums()
+    assert sums_1L[0].tolist() == [term.sum.item() for term in output.terms.values()] + [rows.causal_lm.item()]
+    again = rows.rejoin(2 * sums_1L)
+    assert [t.sum.item() for t in again.terms.values()] == [2 * t.sum.item() for t in output.terms.values()]
+    assert rows.total(again).item() == pytest.approx(2 * sums_1L[0, -1].item() / 4)
+    rows.total(again).backward()
+    assert idle.grad.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_forward_pass_that_was_replaced_is_there_again(own):
+    layer = torch.nn.Linear(2, 2)
+    mine = (lambda x: x - 1) if own else None
+    if own:
+        layer.forward = mine
+    with pytest.raises(RuntimeError, match="within"), replaced_forward(layer, lambda x: x + 1) as before:
+        assert layer(torch.zeros(1)).tolist() == [1] and (before is mine) == own
+        raise RuntimeError("within")
+    assert layer.__dict__.get("forward") is mine

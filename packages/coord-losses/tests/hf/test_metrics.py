@@ -4,7 +4,7 @@ import pytest
 import tiny_models
 import torch
 
-from coord_losses import supervised_rows
+from coord_losses import LossTerm, ObjectiveOutput, supervised_rows
 from coord_losses.hf.metrics import StepMetrics
 from coord_losses.hf.patch import PatchState
 
@@ -45,3 +45,15 @@ def test_restored_sums_go_on():
     for metrics in (whole, second):
         metrics.add(text, {})
     assert second.flush() == pytest.approx(whole.flush())
+
+
+def test_what_was_measured_as_zero_is_logged_and_what_was_not_measured_is_not():
+    terms = {"text_ce": LossTerm(torch.tensor(6.0), torch.tensor(2))}
+    output = ObjectiveOutput(terms, {"text_ce": 1.0}, {"tokens": torch.tensor(3)}, dict)
+    metrics = StepMetrics(output.weights, measured=("mine", "other"))
+    assert metrics.flush() == {}
+    metrics.add(output, {"mine": LossTerm(torch.tensor(0.0), torch.tensor(4))}, fallback_boxes=2)
+    metrics.add(output, {}, fallback_boxes=3)
+    sums = metrics.flush()
+    assert (sums["fallback_boxes"], sums["batches"], sums["tokens"]) == (5, 2, 6)
+    assert metrics.means(sums) == ({"text_ce": 2.0}, {"mine": 0.0}) and metrics.flush() == {}

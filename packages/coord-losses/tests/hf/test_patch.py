@@ -346,6 +346,19 @@ def test_plain_cross_entropy_is_that_of_torch_with_its_smoothing(smoothing, fuse
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_denominators_that_are_given_precede_the_count_of_a_trainer():
+    model, batch = (
+        patch(tiny_models.model("Qwen2"), tiny_models.objective()),
+        tiny_models.collator()(tiny_models.samples()),
+    )
+    expected = model(**batch, denominators=DENOMINATORS).loss
+    assert model(**batch, denominators=DENOMINATORS, num_items_in_batch=7).loss == expected
+    patch(model, tiny_models.objective(ObjectiveConfig.group_a()))
+    torch.testing.assert_close(
+        model(**batch, num_items_in_batch=50).loss, model(**batch, denominators={"tokens": 50}).loss
+    )
+
+
 def test_passes_of_an_evaluation_are_no_part_of_the_training_log():
     model, batch = (
         patch(tiny_models.model("Qwen2"), tiny_models.objective()),

@@ -167,3 +167,32 @@ def test_trainer_refuses_arguments_that_would_have_no_effect(name, tmp_path, mon
             train_dataset=tiny_models.samples(),
             compute_loss_func=REFUSED[name] if name == "compute_loss_func" else None,
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({}, ""),
+        *(({"loss_type": loss}, "") for loss in (None, "nll", "chunked_nll")),
+        ({"loss_type": "dft"}, "loss_type"),
+        *(
+            ({"use_liger_kernel": True, "liger_kernel_config": given}, "use_liger")
+            for given in (None, {}, {"rope": True})
+        ),
+        ({"use_liger_kernel": True, "liger_kernel_config": {"fused_linear_cross_entropy": False}}, ""),
+        ({"use_liger_kernel": False, "liger_kernel_config": {"fused_linear_cross_entropy": True}}, ""),
+        ({"n_gpu": 2}, "several GPUs"),
+        ({"n_gpu": 0}, ""),
+    ],
+)
+def test_arguments_that_have_an_effect_are_left_alone(given, refused):
+    from types import SimpleNamespace
+
+    usual = {"n_gpu": 1, "label_smoothing_factor": 0.0, "use_liger_kernel": False, "liger_kernel_config": None}
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(**(usual | given)),
+        compute_loss_func=None,
+        accelerator=SimpleNamespace(num_processes=1, dispatch_batches=True),
+    )
+    told = [message for find, message in coord_losses.hf.trainer._REFUSED if find(trainer)]
+    assert len(told) == bool(refused) and all(message.startswith(refused) for message in told)

@@ -56,9 +56,11 @@ class StepProfile(TrainerCallback):
             self._finish(state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: D102
-        if self._profiler is not None:
+        if self._profiler is not None and state.global_step > self._first:
             self._finish(state)
         elif state.global_step < self._first + 1:
+            if self._profiler is not None:  # begun behind the last step
+                self._profiler.stop()
             say(f"nothing was profiled: profiling needs at least {_WARM_UP + 1} steps, found {state.global_step}")
 
     def _finish(self, state: Any) -> None:

@@ -70,6 +70,7 @@ class AnnotationColumns:
         crowd_N = ints_N4[:, 3] == 1
         width_N, height_N, area_N = floats_N5[:, 2:].T
         sound_N = np.isfinite(floats_N5[:, :4]).all(axis=1) & (width_N >= 0) & (height_N >= 0)
+        sound_N &= floats_N5[:, :4].any(axis=1)  # zeros stand for no box where a category says that there is none
         sound_N &= ~((area_N < 0) | np.isinf(area_N))
         with np.errstate(over="ignore"):
             sound_N &= crowd_N | ~is_larger(area_N, width_N, height_N)
@@ -80,12 +81,13 @@ class AnnotationColumns:
         kept = [positions[n] for n in np.flatnonzero(sound_N).tolist()]
         for n in kept if not fields else ():
             self.notes[PHRASES] += not PHRASE_KEYS.isdisjoint(records[n])
-            self.from_scalabel += SCALABEL in records[n] and "segmentation" not in records[n]
+            self.from_scalabel += _is_of_scalabel(records[n])
             if not READ.issuperset(records[n]):
                 self.notes.update(not_read(records[n], READ))
         if len(kept) < len(records):
             for n in sorted(set(range(len(records))).difference(kept)):
                 self.other[first + n] = records[n]
+                self.from_scalabel += isinstance(records[n], dict) and _is_of_scalabel(records[n])
         position_N1 = first + np.array(kept, np.int64)[:, None]
         self._ints.append(np.concatenate([position_N1, ints_N4[sound_N]], axis=1))
         self._floats.append(floats_N5[sound_N])
@@ -127,6 +129,11 @@ def record_of(ints: Sequence[int], floats: Sequence[float]) -> dict[str, Any]:
     if floats[4] == floats[4]:
         record["area"] = floats[4]
     return record
+
+
+def _is_of_scalabel(record: dict[str, Any]) -> bool:
+    """Return whether scalabel wrote the box of a row, which is no box around an outline."""
+    return SCALABEL in record and "segmentation" not in record
 
 
 def _is_id(value: Any) -> bool:

@@ -5,6 +5,7 @@ Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -183,7 +184,6 @@ class CocoReader:
         """
         if not isinstance(record, Mapping):
             raise InputError(f": expected an object, found {type(record).__name__}")
-        self.notes.update(not_read(record, READ))
         if is_deleted(record):
             self.notes[DELETED] += 1
             return None
@@ -212,12 +212,14 @@ class CocoReader:
         if iscrowd not in (0, 1):
             raise InputError(f"iscrowd: expected 0 or 1, found {iscrowd!r:.80}")
         area = record.get("area")
-        area_px = None if area is None else finite_numbers([area], 1, "area")[0]
+        is_stated = area is not None and not (isinstance(area, float) and math.isnan(area))  # NaN of pandas
+        area_px = finite_numbers([area], 1, "area")[0] if is_stated else None
         if area_px is not None and area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
         notes = [ROTATED] if outline else []
         if not iscrowd and not outline:
             notes = contradictions((x, y, width, height), area_px, record.get("segmentation"))
+        self.notes.update(not_read(record, READ))
         return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd), notes)
 
     def turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:

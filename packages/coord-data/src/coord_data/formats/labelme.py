@@ -147,7 +147,10 @@ def _object(shape: Any, stated: RawObject) -> RawObject:
     check(isinstance(shape, Mapping), "expected an object", shape)
     label, points = shape.get("label"), shape.get("points")
     check(isinstance(label, str), "label: expected text", label)
-    stated = stated._replace(desc=str(label).strip())
+    return stated._replace(desc=str(label).strip()).tried(partial(_shape, shape, points))
+
+
+def _shape(shape: Mapping[str, Any], points: Any, stated: RawObject) -> RawObject:
     check(isinstance(points, list) and points, "points: expected points", points)
     flat = [number(value) for point in points for value in (point if isinstance(point, list) else [None])]
     kind = shape.get("shape_type") or "polygon"

@@ -91,15 +91,16 @@ def _image(line: Line, lines: Sequence[str], image: RawImage) -> RawImage:
 def _dota(words: list[str], stated: RawObject) -> RawObject:
     check(len(words) in (9, 10), "expected eight numbers, a class and a difficulty", " ".join(words))
     stated = stated._replace(desc=words[8], ignored=words[9:] not in ([], ["0"]))
-    return stated.outlined([number(word) for word in words[:8]], _OF_CORNERS)
+    return stated.tried(lambda own: own.outlined([number(word) for word in words[:8]], _OF_CORNERS))
 
 
 def _kitti(words: list[str], stated: RawObject) -> RawObject:
     of_class = next((n for n, word in enumerate(words) if n and _NUMBER.fullmatch(word)), len(words))
     values = words[of_class:]
     check(len(values) in (14, 15), "expected a class and 14 or 15 values, a line of KITTI", " ".join(words))
-    desc, corners = " ".join(words[:of_class]), tuple(number(word) for word in values[3:7])
-    return stated._replace(desc=desc, corners_xyxy=corners, ignored=desc == _DONT_CARE)
+    desc = " ".join(words[:of_class])
+    stated = stated._replace(desc=desc, ignored=desc == _DONT_CARE)
+    return stated.tried(lambda own: own._replace(corners_xyxy=tuple(number(word) for word in values[3:7])))
 
 
 def _format(name: str, title: str, about: str, text: str, geometries: Sequence[str], line: Line) -> AnnotationFormat:

@@ -23,6 +23,7 @@ _SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))
 _READ = frozenset(("x", "y", "w", "h", "width", "height", "names", "phrase", "synsets", "attributes")).union(
     ("object_id", "region_id", "image_id", "merged_object_ids")
 )
+_EXPECTED = "expected names or phrase, x, y, w and h"
 _FILES = ("objects.json", "region_descriptions.json")
 
 
@@ -83,24 +84,26 @@ def _image(facts: Mapping[Any, Any], record: Mapping[str, Any], image: RawImage)
     stated = facts.get(image_id, {})
     boxes, notes = kept(boxes, _READ, {**stated, **record, "image": image.name, "image_id": image_id})
     objects = [
-        RawObject("", (), f"{image.where}: box {position}").tried(partial(_box, box))
+        RawObject("", (), f"{image.where}: box {position}").tried(partial(_object, box))
         for position, box in enumerate(boxes)
     ]
     image = image.sized(stated.get("width"), stated.get("height"))
     return image._replace(objects=objects, image_id=image_id, notes=image.notes + notes)
 
 
-def _box(box: Any, stated: RawObject) -> RawObject:
-    try:
-        names = as_list(box.get("names")) or [box.get("phrase")]
-        x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
-        check(isinstance(names[0], str | None), "names", names)
-    except (ValueError, AttributeError, TypeError):
-        raise InputError(f"expected names or phrase, x, y, w and h, found {as_json(box)}") from None
+def _object(box: Any, stated: RawObject) -> RawObject:
+    names = [] if not isinstance(box, Mapping) else as_list(box.get("names")) or [box.get("phrase")]
+    check(names and isinstance(names[0], str | None), _EXPECTED, box)
     several = ("objects with several names, of which the first is used",) * (len(names) > 1)
-    desc, corners = str(names[0] or "").strip(), (x, y, x + w, y + h)
-    stated = stated._replace(desc=desc, corners_xyxy=corners, notes=several)
-    return stated.tried(partial(with_fields, fields=box, order="xywh", unit="pixels"))
+    return stated._replace(desc=str(names[0] or "").strip(), notes=several).tried(partial(_box, box))
+
+
+def _box(box: Mapping[str, Any], stated: RawObject) -> RawObject:
+    try:
+        x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
+    except ValueError:
+        raise InputError(f"{_EXPECTED}, found {as_json(box)}") from None
+    return with_fields(stated._replace(corners_xyxy=(x, y, x + w, y + h)), box, "xywh", "pixels")
 
 
 FORMAT = AnnotationFormat(

@@ -106,7 +106,10 @@ def _object(region: Any, label: str, stated: RawObject) -> RawObject:
     check(isinstance(region, Mapping), "expected an object", region)
     shape, attributes = region.get(_SHAPE), region.get("region_attributes")
     check(isinstance(shape, Mapping), "shape_attributes: expected an object", shape)
-    stated = stated._replace(desc=_description(attributes, label))
+    return stated._replace(desc=_description(attributes, label)).tried(partial(_shape, shape))
+
+
+def _shape(shape: Mapping[str, Any], stated: RawObject) -> RawObject:
     kind = shape.get("name")
     if kind == "rect":
         x, y, width, height = (number(shape.get(name)) for name in ("x", "y", "width", "height"))

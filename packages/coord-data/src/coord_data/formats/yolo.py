@@ -305,13 +305,14 @@ def _name(path: Path, root: Path) -> str:
 def _numbered(words: list[str], classes: ClassList, stated: RawObject) -> RawObject:
     values = [number(word) for word in words]
     class_number = int(values[0]) if values[0].is_integer() else None
-    return stated._replace(unit="fractions", class_number=class_number).tried(partial(_object, values, classes))
+    desc = classes.names.get(class_number, "") if class_number is not None else ""
+    stated = stated._replace(desc=desc, unit="fractions", class_number=class_number)
+    return stated.tried(partial(_object, values, classes))
 
 
 def _object(values: list[float], classes: ClassList, stated: RawObject) -> RawObject:
     if values[0] not in classes.names:
         raise InputError(f"class {values[0]:g} has no name: there are {len(classes.names)}, counted from 0")
-    stated = stated._replace(desc=classes.names[int(values[0])])
     if classes.kpt_shape:
         return _pose(stated, values, classes, *classes.kpt_shape)
     if len(values) == 6:

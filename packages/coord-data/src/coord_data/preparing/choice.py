@@ -22,7 +22,7 @@ class Choice(SettingsRecord):
         None, "The share of images for val.jsonl, selected by their content.", least=0, most=1
     )
     drop_duplicates: Literal["exact", "near"] | None = setting(
-        None, "Keep the first of equal files, or also of copies of another size or quality."
+        None, "Keep the first of equal files, or also of copies of another size or quality.", choices=("exact", "near")
     )
     join_boxes: bool = setting(False, "Give the image that is kept the boxes that only its copies have.")
     count: int | None = setting(

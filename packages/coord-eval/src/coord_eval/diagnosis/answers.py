@@ -105,6 +105,8 @@ def diagnose_loaded(
     if not len(raw.numbers_B4):
         nothing = ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
         return lines or nothing
+    if not best_scored(truth, raw.detections).any():
+        return [*lines, "diagnosis: no box is in an image with objects: nothing to compare"] if asked else []
     judged = _Judged(evaluation, raw)
     best = judged.interpretations[0]
     wrong = ap < NEAR_ZERO and _labels_fail(ap, evaluation.coco_class_agnostic["AP"])

@@ -44,7 +44,8 @@ class ApTable:
         order = matches.order_D[relevant_D[matches.order_D]]
         order = order[stable_order(detections.category_D[order])]
         bounds = np.searchsorted(detections.category_D[order], np.arange(self.names + 1))
-        image_d, hit_Td, counted_Td = detections.image_D[order], matches.hit_TD[:, order], ~matches.ignored_TD[:, order]
+        image_d, hit_Td = detections.image_D[order], matches.hit_TD.take(order, axis=1)
+        counted_Td = ~matches.ignored_TD.take(order, axis=1)
         own_K = [slice(*ends) for ends in pairwise(bounds.tolist())]
         self._labels = [_Label(image_d[own], hit_Td[:, own], counted_Td[:, own]) for own in own_K]
 
@@ -137,7 +138,7 @@ def precision_recall(
     order = matches.order_D[is_scored_D[matches.order_D]]
     order = order[stable_order(detections.category_D[order])]
     label_d, place_d = detections.category_D[order], matches.place_D[order]
-    hit_Td, ignored_Td = matches.hit_TD[:, order], matches.ignored_TD[:, order]
+    hit_Td, ignored_Td = (mask_TD.take(order, axis=1) for mask_TD in (matches.hit_TD, matches.ignored_TD))
     start_K = np.searchsorted(label_d, np.arange(names))
     for t in range(thresholds):
         if not t or not np.array_equal(ignored_Td[t], ignored_Td[t - 1]):

@@ -421,8 +421,7 @@ class JsonParser:
                         item.key = "bbox"
                     numbers = numbers if order in ("xy", "xyxy") else as_corners(order, numbers)
                 item.groups += [numbers, []]
-                turns = [field for field in fields if keys.fact(field.key) == "turn"]
-                parent.record.fields += turns
+                parent.record.fields += [field for field in fields if keys.fact(field.key)]
                 return True
             if role == "score" or fact in ("turn", "unit"):  # "origin": {"x": 1, "y": 2}
                 item.groups += [[value for field in fields for value in field.values]]

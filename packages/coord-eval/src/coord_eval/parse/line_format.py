@@ -129,14 +129,19 @@ class LineParser:
         named = [label.text for label in own if label.text]
         if count > 1 and len(named) == 1 and len(_NAMES_OF_EACH.split(named[0])) == count:
             own = [REFUSED] * count  # cat and dog: [1, 2, 3, 4], [5, 6, 7, 8]
+        behind: list[list[Field]] = [list(found.content) for found in beside[1:]]
+        if not any(item.key == "score" for item in beside[0].fields):
+            for i in range(1, count):  # cat: [1, 2, 3, 4] (0.5), dog: [5, 6, 7, 8] (0.2)
+                behind[i - 1] += [item for item in beside[i].fields if item.key == "score"]
+                beside[i].fields = [item for item in beside[i].fields if item.key != "score"]
         for i, item in enumerate(items):
             if _EXAMPLE.search(beside[i].words):
                 self.builder.drop("ambiguous", item.start, item.end)
                 continue
             label = Label(item.label) if item.label else NO_LABEL if item.call else own[i]
             self._add(line, i, label, beside[i].fields, after)
-            if beside[i + 1].content:
-                self._extend(line, beside[i + 1].content, item.start, item.end)
+            if behind[i]:
+                self._extend(line, behind[i], item.start, item.end)
         if beside[-1].fields and self.open is not None:
             last = line.words[-1].rstrip()
             is_number = last.strip(" ,;|").replace(".", "", 1).isdigit()  # cat: [1, 2, 3, 4] 0.95

@@ -19,7 +19,7 @@ def coloured_answer(text: str, answer: Answer | None) -> str:
         text: the text
         answer: the text parsed; None colours nothing
     """
-    return coloured_text(text, _fates(text, answer) if answer else ())
+    return coloured_text(text, _fates(text, answer) if answer is not None else ())
 
 
 def answer_key() -> str:

@@ -152,7 +152,7 @@ def _add_cards(
     for finding in findings:
         i = review.image_index[finding.image_id]
         without += cards.is_full
-        picture = None if i in unreadable else picture_of(i)
+        picture = None if cards.is_full or i in unreadable else picture_of(i)
         if picture is None:
             unreadable.add(i)
         drawing = "".join(_drawings(cards, review, finding, i, picture))
