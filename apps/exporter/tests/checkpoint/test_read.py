@@ -96,8 +96,9 @@ def test_open_checkpoint_refuses_an_index_that_disagrees_with_the_shards(files):
     path.write_text(json.dumps(index))
     refused(files, "index.json: .* does not contain the tensor lm_head.weights")
     own = index["weight_map"].pop("lm_head.weights")
-    other = next(file for file in index["weight_map"].values() if file != own)
-    path.write_text(json.dumps(index | {"weight_map": index["weight_map"] | {"lm_head.weight": other}}))
+    name, other = next((name, file) for name, file in index["weight_map"].items() if file != own)
+    index["weight_map"] |= {"lm_head.weight": other, name: own}  # both files stay named
+    path.write_text(json.dumps(index))
     refused(files, f"index.json: {other} does not contain the tensor lm_head.weight")
 
 
