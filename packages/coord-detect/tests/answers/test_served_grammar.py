@@ -129,7 +129,7 @@ def test_shapes_of_noise_are_whole_and_none_comes_twice(tokenizer, name, style):
         scores[:, ends] -= 30
         return processor(ids, scores)
 
-    answers = answers_of_noise(tokenizer, few_bins, 15, 130)
+    answers = answers_of_noise(tokenizer, few_bins, 15, 400)
     assert len(answers) == 15
     for ids in answers:
         found = parse_answer(tokenizer.decode(ids), geometry=name)
@@ -187,7 +187,7 @@ def test_answers_of_noise_are_whole(tokenizer, markers, style):
     accepts = [engine(tokenizer, form) for engine in (lark_matcher, ebnf_matcher)]
     limits = {"style": style, "max_objects": 3, "max_new_tokens": 60}
     processor = CoordGrammar.for_tokenizer(tokenizer, markers, prompt_length=0, descriptions=NAMES, **limits)
-    answers = answers_of_noise(tokenizer, processor, 80, 110 if style == "json" else 60)
+    answers = answers_of_noise(tokenizer, processor, 80, 200 if style == "json" else 60)
     assert len(answers) == 80
     for ids in answers:
         assert all(accept(ids) for accept in accepts)
