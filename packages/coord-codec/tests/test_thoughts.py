@@ -39,3 +39,15 @@ def test_a_thought_that_never_ends_lasts_to_the_end_of_the_text():
     text = "cat<think>a</think>dog<think>a cow, or"
     assert find_thoughts(text)[1] == text.rindex("<think>")
     assert without_thoughts(text).split() == ["cat", "dog"] and len(without_thoughts(text)) == len(text)
+
+
+SPELLINGS = [f"<{tag}>" for tag in ("think", "THINK", "Think", "thinking", "Thought", "REASONING", "seed:think")]
+
+
+@pytest.mark.parametrize("mark", [*SPELLINGS, "\u25c1think\u25b7", "[THINK]", "<|begin_of_thought|>"])
+def test_marks_of_a_thought_in_every_spelling(mark):
+    end = "<|end_of_thought|>" if "|" in mark else mark[0] + "/" + mark[1:]
+    text = f"{mark}a cow{end}cat"
+    assert find_thoughts(text) == ([(0, len(text) - 3)], None)
+    assert find_thoughts(text[len(mark) :]) == ([(0, len(text) - len(mark) - 3)], None)
+    assert find_thoughts(f"cat{mark}a cow") == ([], 3)

@@ -8,7 +8,7 @@ import torch
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, find_layout, register_geometry
 from coord_losses import CoordObjective, CoordRows, ObjectiveConfig, ObjectSlots, generalized_iou
-from coord_losses.terms.shape import boxes_of_shapes
+from coord_losses.terms.shape import boxes_of_shapes, shape_giou_per_object
 
 START, END, WORD = 1, 2, 3
 VOCAB = CoordVocab(first_id=10, grid=CoordGrid(bins=100, scale=100))
@@ -189,3 +189,13 @@ def test_shapes_of_any_length_that_are_no_points_have_boxes(ring):
         pytest.approx((0.3, 0.5, 0.7, 0.7)),
         pytest.approx((0.2, 0.1, 0.4, 0.5)),
     ]
+
+
+def test_shapes_whose_box_has_no_area_have_no_giou():
+    """A point, an upright and a level line: nothing that is predicted overlaps them."""
+    flat = [(0.2, 0.2, 0.2, 0.2), (0.2, 0.2, 0.2, 0.6), (0.2, 0.2, 0.6, 0.2)]
+    boxes = torch.tensor([*flat, (0.2, 0.2, 0.6, 0.6)])
+    predicted = torch.tensor([(0.1, 0.1, 0.5, 0.4)] * len(boxes))
+    found = shape_giou_per_object(predicted, boxes)
+    torch.testing.assert_close(found[:3], torch.zeros(3), rtol=0, atol=0)
+    torch.testing.assert_close(found[3:], 1 - generalized_iou(predicted[3:], boxes[3:]))

@@ -89,7 +89,10 @@ TURNED = "<attributes><attribute><name>rotation</name><value>{}</value></attribu
         ([WHOLE, ("151", "11", "201", "51")], [(19, 9, 99, 49), (150, 10, 200, 50)], "a pixel past their image"),
     ],
 )
-def test_voc_counts_from_0_or_1_throughout_a_source(tmp_path, boxes, wanted, note):
+@pytest.mark.parametrize("step", [1, -1])
+def test_voc_counts_from_0_or_1_throughout_a_source(tmp_path, boxes, wanted, note, step):
+    """Whichever of the files shows it."""
+    boxes, wanted = boxes[::step], wanted[::step]
     images = [f"{n}.jpg" for n in range(len(boxes))]
     found = read_source(write(tmp_path, images, {f"{n}.xml": voc(f"{n}.jpg", box) for n, box in enumerate(boxes)}))
     read = [o.bbox for i in found.annotations.instances for o in i.objects]

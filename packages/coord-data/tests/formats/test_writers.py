@@ -99,6 +99,20 @@ def test_boxes_are_read_as_their_writer_meant_them(tmp_path, writer):
 
 
 @pytest.mark.parametrize(
+    ("stated", "wanted"),
+    [
+        ([(1, 1, 60, 50), (20, 1, 60, 50)], [(0, 0, 60, 50), (20, 0, 60, 50)]),
+        ([(1, 1, 60, 50), (0, 10, 60, 50)], [(1, 1, 60, 50), (0, 10, 60, 50)]),
+        ([(20, 0, 60, 50), (1, 1, 60, 50)], [(20, 0, 60, 50), (1, 1, 60, 50)]),
+    ],
+)
+def test_sides_at_1_of_labelimg_are_the_border_unless_its_files_have_sides_at_0(tmp_path, stated, wanted):
+    """labelImg itself writes no 0; who edits its files does."""
+    found = read_source(write(tmp_path, voc(HEADS["labelImg"], *stated, top="\n\t")))
+    assert pixels(found) == wanted
+
+
+@pytest.mark.parametrize(
     ("word", "wanted"),
     [
         ("from-1", (19, 9, 60, 50)),

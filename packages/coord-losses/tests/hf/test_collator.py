@@ -31,6 +31,15 @@ def test_collator_pads_and_finds_the_objects(side):
     assert targets[objects.rows_M4].tolist() == expected
 
 
+def test_collator_reads_names_that_are_masked_in_the_labels():
+    samples = tiny_models.samples()
+    known = [10 + n for n, sample in enumerate(samples) for _ in sample["boxes"]]
+    for sample in samples:
+        sample["labels"] = [token if token in tiny_models.VOCAB.ids else -100 for token in sample["labels"]]
+    said = tiny_models.collator()(samples)["objects"].said_M.tolist()
+    assert [said.index(name) for name in said] == [known.index(name) for name in known]
+
+
 def test_collator_joins_other_tensors():
     samples = tiny_models.samples(3)
     for n, sample in enumerate(samples):
