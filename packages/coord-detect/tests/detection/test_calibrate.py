@@ -43,16 +43,18 @@ def calibrated(tmp_path, monkeypatch, capsys):
     mark_complete(model)
 
     def call(*words, only=(), strict=False, limit=None, **facts):
-        loaded, scored, fitted = [], [], []
+        loaded, detectors, scored, fitted = [], [], [], []
         config, _ = load_settings(Settings, None, [*words, *([f"evaluation.limit={limit}"] if limit else [])])
         engine = Forced()
         vars(engine).update({"only": only} | facts)
 
         def load(place, config, names, labels=(), only=(), *, calibrated=True):
             loaded.append((names, only, calibrated))
-            return replace(answering(engine, *words), only=frozenset(only))
+            detectors.append(replace(answering(engine, *words), only=frozenset(only)))
+            return detectors[-1]
 
-        def score(truth, records, **more):
+        def score(truth, records, *, answers, report):
+            assert answers == detectors[-1].reading and not report.diagnose  # as `predict` reads
             scored.append((truth, records))
             return "scored"
 
@@ -88,6 +90,7 @@ def test_calibration_rests_on_what_was_answered_and_names_all_of_it(calibrated):
     assert len(records) == 2
     (_, records), _, _, told = calibrated(fails=True)
     assert "1 image cannot be answered; the first, c.png: busy" in told
+    calibrated("evaluation.decoding.boxes=best_iou")
 
 
 def test_calibration_is_refused_without_a_card(tmp_path):

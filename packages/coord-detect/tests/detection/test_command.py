@@ -14,6 +14,7 @@ from coco_document import coco_document
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, card_of, chat_reply, detector, make_images, served
 from PIL import Image
 
+import coord_eval
 from coord_codec import InputError
 from coord_detect.answers.finish import Finish
 from coord_detect.detection import arguments, command
@@ -23,6 +24,7 @@ from coord_detect.detection.session import answer_sources
 from coord_detect.served.request import Request
 from coord_detect.settings.record import Settings
 from coord_detect.settings.words import did_you_mean, yaml_word
+from coord_eval import CeilingSettings
 
 
 class Scripted(RuleEngine):
@@ -60,6 +62,15 @@ def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_
     assert "1 answer came without probabilities: the score of their boxes is 1" in told
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > 0.99
+
+
+def test_ceiling_is_that_of_targets_as_the_model_was_trained_on_them(tmp_path, monkeypatch):
+    said, score = {}, coord_eval.score
+    monkeypatch.setattr(coord_eval, "score", lambda *given, **named: said.update(named) or score(*given, **named))
+    ready = detector(None, "data.order=random", "data.max_objects=3", "data.markers=obj")
+    finish(ready, tmp_path, annotated(tmp_path / "data", "a"))
+    assert said["ceiling"] == CeilingSettings(markers="obj", max_objects=3, order="random")
+    assert said["answers"] == ready.reading
 
 
 def test_boxes_without_a_score_of_their_own_are_told(tmp_path, capsys):

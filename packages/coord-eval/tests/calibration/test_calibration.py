@@ -118,6 +118,13 @@ def test_category_with_enough_boxes_has_a_map_of_its_own():
     assert set(calibration.classes) == {"label 0"}
     own, common = calibration([0.6], ["label 0"]), calibration([0.6], ["label 1"])
     assert own != common == calibration([0.6])
+    # Few boxes of a label move the map of all by a twentieth each, and these move the share of all by a half each.
+    scored = score(truth, kept)
+    chosen_D, hit_D = ~scored.ranked.ignored_TD[0], scored.ranked.hit_TD[0]
+    own_D = chosen_D & (scored.detections.category_D == 0)
+    score_D, share = scored.detections.scores_D, hit_D[chosen_D].mean()
+    assert calibration.knots == fit_knots(score_D[chosen_D], hit_D[chosen_D], share, 2.0, 25)
+    assert calibration.classes["label 0"] == fit_knots(score_D[own_D], hit_D[own_D], calibration.knots, 20.0, 25)
     objects = [ScoredObject(label, (0, 0, 1, 1), (), (0, 0), score=0.6) for label in ("label 0", "label 1")]
     assert [o.score for o in calibration.apply(objects)] == [*own, *common]
 
