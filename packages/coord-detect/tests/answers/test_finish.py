@@ -97,6 +97,15 @@ def test_scores_of_all_views_are_calibrated_or_none_is(monkeypatch):
         assert ("uncalibrated" in counts) is not (image and view)
 
 
+@pytest.mark.parametrize("views", [("mirror",), ("mirror", "scale:2"), ("scale:2", "mirror")])
+def test_labels_that_name_a_side_are_counted_whichever_view_comes_last(views):
+    asked = {"image": record("cat"), "mirror": record("left cat", "cat", "right dog"), "scale:2": record("left cat")}
+    given = asked["image"] | {"views": [{"view": word, **asked[word]} for word in views]}
+    found, _, counts = Finish(views).objects(given)
+    assert counts["names_a_side"] == 2
+    assert sorted({item.desc for item in found}) == (["cat", "left cat"] if "scale:2" in views else ["cat"])
+
+
 def test_boxes_of_distributions_are_those_of_tokens_where_there_are_none():
     answer = record("cat")
     for boxes in ("median", "best_iou", "expected"):
