@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_checkpoint import make_adapter
 
-from coord_exporter import InputError
+from coord_exporter import InputError, cli
 from coord_exporter.cli import main, parse_size
 
 APP = Path(__file__).parents[1]
@@ -74,6 +75,26 @@ def test_failed_export_is_exit_code_1(capsys, bases, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda *a: (_ for _ in ()).throw(OSError(28, "full")))
     code, _, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out", "--quiet")
     assert code == 1 and err.startswith("error: OUT") and "the disk is full" in err
+
+
+def test_options_of_expand_vocab_act(capsys, monkeypatch):
+    given = []
+    report = SimpleNamespace(warnings=(), summary=lambda: "done")
+    monkeypatch.setattr(cli, "expand_vocab", lambda *words, **named: given.append((words, named)) or report)
+    call(capsys, "expand-vocab", "base", "out")
+    words = "--no-wildcard --markers --init smooth --seed 7 --force --max-shard-size 1KB --form 4 --quiet"
+    call(capsys, "expand-vocab", "base", "out", *words.split())
+    (plain, named), (_, asked) = given
+    assert plain[0] == "base" and str(plain[1]) == "out"
+    assert named == {"wildcard": True, "markers": False, "init": "mean", "seed": 0, "force": False, "quiet": False} | {
+        "max_shard_size": parse_size(None),
+        "form": None,
+    }
+    assert asked == {"wildcard": False, "markers": True, "init": "smooth", "seed": 7, "force": True, "quiet": True} | {
+        "max_shard_size": 1000,
+        "form": asked["form"],
+    }
+    assert asked["form"] is not None
 
 
 @pytest.mark.parametrize("seed", ["-1", str(2**64), "x"])

@@ -1,9 +1,11 @@
 """`expand-vocab`: ids, rows, files, on a tiny vocabulary and on Qwen's own."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tiny_checkpoint import (
     EMBED,
     HEAD,
@@ -93,6 +95,22 @@ def test_mean_rows_have_the_spread_that_is_recorded_and_their_seed_decides(plain
     assert torch.allclose((fresh - trained.mean(0)).std(0), 0.1 * trained.std(0), rtol=0.15)
     one, again, other = (read_all(tmp_path / name)[EMBED] for name in ("out", "again", "other"))
     assert torch.equal(one, again) and not torch.equal(one, other)
+
+
+def test_padding_rows_that_no_token_uses_do_not_move_the_new_ones(plain, tmp_path):
+    """The same vocabulary with rows behind it that were never trained."""
+    shutil.copytree(plain, tmp_path / "base")
+    count = len(load_tokenizer(plain))
+    tensors = read_all(plain)
+    for name in (EMBED, HEAD):
+        tensors[name][count:] = 100.0
+    save_file(tensors, tmp_path / "base" / "model.safetensors", {"format": "pt"})
+    for name, base in (("out", plain), ("other", tmp_path / "base")):
+        expand_vocab(base, tmp_path / name, quiet=True)
+    used = slice(count, len(load_tokenizer(tmp_path / "out")))
+    assert len(read_all(plain)[EMBED]) > count
+    for name in (EMBED, HEAD):
+        assert torch.equal(*(read_all(tmp_path / folder)[name][used] for folder in ("out", "other")))
 
 
 def test_smooth_rows_of_neighbouring_bins_are_similar(plain, tmp_path):

@@ -157,7 +157,7 @@ def test_slots_know_the_label_of_each_object():
     assert ObjectSlots.from_layouts([json], labels, [None], VOCAB).said_M is None or not json.objects
 
 
-@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.0, 2.0), (3.0, 0.0)])
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.0, 2.0), (3.0, 0.0), (0.1, 0.05), (1.0, 30.0)])
 def test_objective_matches_by_its_weights_and_the_labels_of_the_text(weights):
     """Of every seed by brute force: costs in plain Python, of the expected boxes."""
     alpha, beta = weights

@@ -10,7 +10,7 @@ from coord_codec import Instance
 from coord_detect.model.card import as_trained
 from coord_detect.model.checkpoint import open_checkpoint
 from coord_detect.model.prompt import prompt_tokens
-from coord_trainer.review.forcing import WINDOW, Forcing
+from coord_trainer.review.forcing import WINDOW, Forcing, KnownNames
 from coord_trainer.review.label_text import label_order, write_labels
 
 NAMES = frozenset({"red", "red circle", "red square", "blue square"})
@@ -121,3 +121,14 @@ def test_parts_of_the_label_text_are_names_and_coordinates(style, markers, coord
         assert name.replace("\\", "") == names[label.index]
         bins = [written.text[slice(*span)].strip("<|>").removeprefix("coord_") for span in label.coordinates]
         assert bins == ["100", "200", str(300 + 100 * label.index), "500"]
+
+
+def test_names_that_part_together_share_their_probability():
+    """Of a made tree: `ca`, `cab`, `cat` and two that begin with `d`; probabilities by hand."""
+    names = {(1, 2): "ca", (1, 2, 3): "cab", (1, 2, 4): "cat", (5, 6): "do", (5, 7, 8): "dry"}
+    known = KnownNames(names, [9])
+    logits = torch.zeros(10)
+    chosen = [known.choices(logits, beginning).tolist() for beginning in ((), (1,), (1, 2), (1, 2, 4))]
+    found = {name: math.exp(log_p) for name, log_p in known.distribution((1, 2, 4), chosen).items()}
+    third = 0.5 / 3  # after `ca`: its end, `b` or `t`
+    assert found == pytest.approx({"ca": third, "cab": third, "cat": third, "do": 0.25, "dry": 0.25})

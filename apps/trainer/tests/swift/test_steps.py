@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -361,6 +362,21 @@ def test_launchers_that_would_train_otherwise_are_refused(make, monkeypatch, nam
         monkeypatch.setattr(Seq2SeqTrainer, "__init__", begin)
     with pytest.raises(error, match=told):
         make({"deepspeed": {"zero_optimization": {}}} if name == "deepspeed" else {})
+
+
+def test_objects_without_a_usable_box_are_counted_over_the_steps_of_a_line(make, opened_run, monkeypatch):
+    trainer = make()
+    collate = trainer.data_collator
+
+    def without_boxes(features):
+        batch = collate(features)
+        batch["coord_slots"] = replace(batch["coord_slots"], fallbacks=3)
+        return batch
+
+    monkeypatch.setattr(trainer, "data_collator", without_boxes)
+    for count in (3, 6):
+        step(trainer, [opened_run[3][0]])
+        assert trainer._step_metrics["train"].sums()["fallback_boxes"] == count
 
 
 def test_images_go_to_tensorboard_where_the_run_reports_to_it(make):

@@ -160,6 +160,16 @@ def test_what_a_tar_leaves_out_is_told_and_the_rest_is_read(tmp_path):
     assert all(words in told(path) for words in ("1 images without annotations", "such as c.json", "1 images seg.png"))
 
 
+def test_images_of_a_tar_without_a_field_of_boxes_are_counted(tmp_path):
+    boxes = json.dumps({"boxes": [BOX], "labels": ["cat"]}).encode()
+    records = {"a": boxes, "b": b'{"caption": "x"}', "c": b'{"caption": "y"}', "d": b"{}"}
+    members = {f"{name}.jpg": encoded(n) for n, name in enumerate(records)}
+    members |= {f"{name}.json": record for name, record in records.items()}
+    path = tar(tmp_path / "set.tar", members)
+    assert [len(objects) for objects in read(path).values()] == [1, 0, 0, 0]
+    assert any("3 images whose JSON has no field of boxes" in note for note in [told(path)])
+
+
 def test_a_tar_of_images_alone_is_an_archive_to_unpack(tmp_path):
     with pytest.raises(InputError, match="an archive; unpack it"):
         open_source(tar(tmp_path / "set.tar", {"a.jpg": encoded(0)}))

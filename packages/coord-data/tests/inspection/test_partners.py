@@ -55,6 +55,13 @@ CASES = {
 }
 
 
+BREAKS = {
+    "first half": "the annotation files end at cone (12).png: the 8 names after it have none",
+    "first quarter": "the annotation files end at cone (8).png: the 12 names after it have none",
+    "last half": "the annotation files begin at cone (13).png: the 8 names before it have none",
+}
+
+
 QUICK = {*(("yolo", case) for case in CASES), ("voc", "first half"), ("voc", "both sides")}
 
 
@@ -75,6 +82,7 @@ def test_what_has_no_partner_is_counted_by_side(tmp_path, format, case):
         for lone, side in ((set(images) - set(files), images), (set(files) - set(images), files)):
             assert (f": {len(lone)} of {len(side)}" in finding.message) == bool(lone)
             assert not lone or any(name in finding.evidence for name in lone)
+        assert BREAKS.get(case, "") in finding.evidence
 
 
 @pytest.mark.slow

@@ -14,6 +14,14 @@ def names(*words, **options):
     return [source.name for source in find_sources(list(map(str, words)), **options).images]
 
 
+def test_names_of_images_end_in_any_case(tmp_path):
+    make_images(tmp_path, a=(2, 2), b=(2, 2), c=(2, 2))
+    (tmp_path / "a.png").rename(tmp_path / "IMG_1.JPG")
+    (tmp_path / "b.png").rename(tmp_path / "b.Jpeg")
+    found = find_sources([str(tmp_path)])
+    assert sorted(source.name for source in found.images) == ["IMG_1.JPG", "b.Jpeg", "c.png"] and not found.notes
+
+
 def test_folders_files_and_patterns(tmp_path):
     make_images(tmp_path / "a" / "deep", x=(2, 2))
     make_images(tmp_path / "b", y=(2, 2), z=(2, 2))

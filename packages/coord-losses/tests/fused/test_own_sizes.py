@@ -85,6 +85,17 @@ def test_float32_equals_float64_up_to_rounding(config, trained, ids, device):
     assert max(errors(found, exact)) < 2e-5
 
 
+def test_ids_that_are_changed_in_place_are_read_again():
+    """As when an adapter with other ids is loaded into the same buffer."""
+    config, first, second = CONFIGS["all terms"], [3, 4, V - 1], [COORDS[0], 5, COORDS[7]]
+    drawn, ids = draw(torch.float32, first), torch.tensor(first)
+    for now in (first, second, first):
+        ids.copy_(torch.tensor(now))
+        found = run("cpu", "fused", torch.float32, config, True, drawn, ids)
+        exact = run("cpu", "readable", torch.float64, config, True, drawn, now)
+        assert max(errors(found, exact)) < 2e-5
+
+
 @pytest.mark.slow
 @by_device
 @pytest.mark.parametrize(
