@@ -1,18 +1,22 @@
 """Adapter folders: settings by PEFT's rules, and every damage named with nothing written."""
 
+import json
 import shutil
 
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from peft import LoraConfig
+from peft.tuners.tuners_utils import check_target_module_exists
 from peft.utils.other import get_pattern_key
 from safetensors.torch import save_file
 from tiny_checkpoint import ADAPTER_WEIGHTS, edit_json, edit_tensors, merge_quietly, offset_key, read_all, refused
 from torch import nn
 
-from coord_exporter import plan
-from coord_exporter.adapter import LoraSettings
+from coord_exporter import InputError, plan
+from coord_exporter.adapter import LoraSettings, _integers, read_settings
+from coord_exporter.checkpoint.read import TensorInfo, read_safetensors
 
 
 def test_merge_accepts_the_unspoiled_fixture(files):
@@ -54,6 +58,11 @@ def to_query(tensors):
             put(offset_key("embed_offset"), torch.zeros(1000, 64, dtype=torch.int32)),
             "embed_offset: expected BF16, F16, F32, found I32",
         ),
+        (
+            put(offset_key("head_offset"), torch.zeros(1000, 64, dtype=torch.int32)),
+            "head_offset: expected BF16, F16, F32, found I32",
+        ),
+        (put(offset_key("token_ids"), torch.zeros(1000)), "token_ids: expected whole numbers, found F32"),
         (lambda tensors: tensors.pop(offset_key("head_offset")), "offset tables lack head_offset"),
         (fill(".token_ids", slice(5, 6), 99999), "token id 99999 lies outside the 1280 rows"),
         (fill(".token_ids", slice(5, 6), -1), "token_ids: id -1 is outside the vocabulary"),
@@ -79,7 +88,8 @@ def test_open_adapter_refuses_weights_that_a_merge_would_lose(files, name):
 
 
 def test_open_adapter_passes_over_the_state_of_a_training(files):
-    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "training_args.bin"):
+    names = "optimizer.pt optimizer_1.bin scheduler.pt scaler.pt rng_state_0.pth random_states_0.pt training_args.bin"
+    for name in names.split():
         (files / "adapter" / name).write_bytes(b"state")
     merge_quietly(files / "base", files / "adapter", files.parent / "out")
 
@@ -158,6 +168,34 @@ def test_read_settings_refuses_what_cannot_be_merged(files, field, value):
     refused(files, field)
 
 
+def test_settings_are_refused_where_they_change_the_weights(tmp_path):
+    """Ways to draw the first factors that subtract from the base, and unknown settings that are set at all."""
+    path, told = tmp_path / "adapter_config.json", {}
+    inits = (True, False, None, "gaussian", "eva", "orthogonal", "olora", "pissa", "pissa_niter_4", "corda", "loftq")
+    values = (None, False, 0, "", [], {}, True, 3, "x", [1], {"a": 1})
+    for changes in [{"init_lora_weights": init} for init in inits] + [{"of_next_year": value} for value in values]:
+        path.write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4} | changes))
+        try:
+            read_settings(path)
+        except InputError as error:
+            told[json.dumps(changes)] = next(iter(changes)) in str(error)
+    refused = [{"init_lora_weights": init} for init in inits[6:]] + [{"of_next_year": value} for value in values[6:]]
+    assert told == dict.fromkeys(map(json.dumps, refused), True)
+
+
+def test_offsets_ids_are_read_with_the_signs_of_their_type(tmp_path):
+    values = {"I64": [-1, 2**40], "I32": [-1, 2**31 - 1], "U8": [0, 255]}
+    kinds = {"I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
+    save_file({name: torch.tensor(values[name], dtype=kind) for name, kind in kinds.items()}, tmp_path / "f.safetensors")
+    assert {t.name: [*_integers(t)] for t in read_safetensors(tmp_path / "f.safetensors").tensors} == values
+
+
+def test_row_that_is_not_finite_is_named_in_each_block(files, monkeypatch):
+    edit_tensors(files / "adapter", fill("lora_B", (3, slice(1, 2)), float("nan")))
+    monkeypatch.setattr(TensorInfo, "blocks", lambda self: ((lo, min(lo + 2, self.rows)) for lo in range(0, self.rows, 2)))
+    refused(files, "lora_B.weight: row 3 holds NaN or infinity")
+
+
 @pytest.mark.parametrize("content", ["null", "[]", "3", '"text"', "[" * 100_000])
 @pytest.mark.parametrize("name", ["adapter/adapter_config.json", "base/config.json"])
 def test_merge_refuses_a_configuration_that_is_no_object(files, name, content):
@@ -203,3 +241,12 @@ def test_rank_pattern_matches_as_in_peft(name, keys):
     ranks = {key: i + 2 for i, key in enumerate(keys)}
     config = LoraSettings(None, r=1, lora_alpha=1.0, rank_pattern=ranks)
     assert config.rank(name) == ranks.get(get_pattern_key(ranks, name), 1)
+
+
+@pytest.mark.parametrize("named", [["q_proj"], ["layers.1"], ["k_proj", "model.layers.1"], r".*q_proj", "q_proj", []])
+@pytest.mark.parametrize("excluded", [None, ["q_proj"], ["1.q_proj"], r"model.*", "proj"])
+def test_modules_are_targets_as_in_peft(named, excluded):
+    config = LoraConfig(target_modules=named, exclude_modules=excluded)
+    settings = LoraSettings(None, r=1, lora_alpha=1.0, target_modules=named, exclude_modules=excluded or ())
+    for name in NAMES:
+        assert settings.targets(name) is bool(check_target_module_exists(config, name)), name

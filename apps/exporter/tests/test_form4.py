@@ -55,6 +55,7 @@ def test_merge_writes_small_files_in_the_form_and_equal_weights(files, tmp_path,
     [
         ({"model_type": "gemma3"}, 4, "model_type: expected qwen2_vl or .* or internvl .* found 'gemma3'"),
         ({"vision_config": {"rope_parameters": {"rope_theta": 5.0}}}, 4, "vision_config: rope_parameters.rope_theta"),
+        ({"vision_config": {"rope_parameters": {"rope_theta": 2e4}}}, 4, "vision_config: rope_parameters.rope_theta"),
         ({"text_config": None}, 3, "--form: expected 4, found 3"),
     ],
 )
@@ -67,7 +68,8 @@ def test_what_the_form_cannot_state_is_refused(files, tmp_path, changes, form, m
     assert not (tmp_path / "out").exists()
 
 
-SPECIAL = {"eos_token": "<e>", "image_token": "<i>", "video_token": "<v>"}
+SPECIAL = {f"{name}_token": f"<{name}>" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")}
+SPECIAL |= {"image_token": "<i>", "video_token": "<v>"}
 OF_MODEL = {"image_token": "<i>", "video_token": "<v>"}
 LISTED = {"tokenizer_class": "T", "additional_special_tokens": ["<a>"]}
 

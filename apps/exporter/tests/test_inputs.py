@@ -11,8 +11,14 @@ from coord_exporter.inputs import find_adapter, find_folder
 
 def test_a_hub_id_is_found_in_the_cache_and_nowhere_else(cached):
     assert find_folder("some/base") == cached
-    with pytest.raises(InputError, match=r"some/other: no folder of this name, .*: hf download some/other"):
-        find_folder("some/other")
+    (cached.parents[1] / "refs" / "v2").write_text("4567")
+    (cached.parent / "4567").mkdir()
+    assert find_folder("some/base@v2") == cached.parent / "4567"
+    for name in ("some/other", "some/base@v3"):
+        with pytest.raises(InputError, match=rf"{name}: no folder of this name, .*: hf download {name.split('@')[0]}"):
+            find_folder(name)
+    for name in ("./base", "../base", ".some/base"):  # folders, which are missing
+        assert str(find_folder(name)) == name.removeprefix("./")
 
 
 def test_a_run_stands_for_its_last_complete_checkpoint_or_its_best(run):
@@ -69,7 +75,8 @@ def test_checkpoint_is_taken_where_all_its_files_are_whole(tmp_path, listed, man
 
 
 def test_adapter_itself_comes_before_folders_inside_and_a_single_named_one_is_told(tmp_path):
-    for name in ("own", "own/first", "named/only", "plain/checkpoint-3", "several/a", "several/b"):
+    steps = [f"plain/checkpoint-{n}" for n in (3, 20, 100, 4, 31, 9)]
+    for name in ("own", "own/first", "named/only", *steps, "several/a", "several/b", "both", "both/checkpoint-3"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "adapter_config.json").write_text("{}")
     assert find_adapter(tmp_path / "own/first") == (tmp_path / "own/first", None)
@@ -77,7 +84,9 @@ def test_adapter_itself_comes_before_folders_inside_and_a_single_named_one_is_to
     assert folder == tmp_path / "own" and "its own adapter is taken" in told and "own/first" in told
     folder, told = find_adapter(tmp_path / "named")
     assert folder == tmp_path / "named" / "only" and "the only one" in told
-    assert find_adapter(tmp_path / "plain")[0].name == "checkpoint-3"
+    (tmp_path / "both" / "config.json").write_text("{}")  # of the model, as some trainers put beside an adapter
+    assert find_adapter(tmp_path / "both") == (tmp_path / "both", None)
+    assert find_adapter(tmp_path / "plain")[0].name == "checkpoint-100"
     assert find_adapter(tmp_path / "nothing") == (tmp_path / "nothing", None)
     with pytest.raises(InputError, match="several adapters"):
         find_adapter(tmp_path / "several")

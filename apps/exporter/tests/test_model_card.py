@@ -37,7 +37,7 @@ def test_merge_of_a_run_into_a_cached_base_writes_a_card_with_the_provenance(cac
 )
 def test_card_says_on_which_images_it_was_scored_and_where_nothing_was_measured(run, cached, settings, told):
     scores = {"coco": {"AP": 0.4375, "APs": 0.0, "APl": -1.0}, "mean_iou": 0.25, "ceiling": {"AP": 0.9975}}
-    (run / "evaluation.json").write_text(json.dumps(scores | {"format": {"answers": 30, "parsed": 2}}))
+    (run / "evaluation.json").write_text(json.dumps(scores | {"format": {"answers": 30, "parsed": 2, "boxes": 9}}))
     if settings is not None:
         (run / "config.yaml").write_text(settings)
     adapter = open_adapter(run / "checkpoints" / "checkpoint-10")
@@ -52,15 +52,15 @@ def test_card_says_what_calibrations_rest_on(run, cached):
     card = run / "checkpoints" / "checkpoint-10" / "coordexp.json"
     values = json.loads(card.read_text()) if card.is_file() else {}
     rests_on, errors = {"images": 50, "boxes": 90}, {"before": {"ece": 0.25}, "after": {"ece": 0.03125}}
-    values["calibrations"] = {"best_iou mirror": {"rests_on": rests_on, "reliability": errors}, "tokens": "damaged"}
+    values["calibrations"] = {"best_iou mirror zoom": {"rests_on": rests_on, "reliability": errors}, "tokens": "damaged"}
     card.write_text(json.dumps(values))
     text = write_card(open_checkpoint(cached), "some/base", open_adapter(card.parent), {})
-    assert "| best_iou | mirror | 50 images, 90 boxes | 0.250 | 0.031 |" in text
+    assert "| best_iou | mirror, zoom | 50 images, 90 boxes | 0.250 | 0.031 |" in text
     assert "| tokens | none |" in text
 
 
 @pytest.mark.parametrize(
-    "text", ["no block", "---\n: [\n---\nbroken", "---\n- a\n---\nlist", "", "---\nlicense: mit\n"]
+    "text", ["no block", "---\n: [\n---\nbroken", "---\n- a\n---\nlist", "", "---\nlicense: mit\n", "A\n---\nlicense: mit\n---\n"]
 )
 def test_card_of_the_base_that_cannot_be_read_states_nothing(files, text):
     (files / "base" / "README.md").write_text(text)
@@ -69,9 +69,10 @@ def test_card_of_the_base_that_cannot_be_read_states_nothing(files, text):
 
 
 def test_card_of_the_base_with_a_byte_order_mark_states_its_licence(files):
-    (files / "base" / "README.md").write_bytes(b"\xef\xbb\xbf---\r\nlicense: mit\r\n---\r\nText.\r\n")
+    (files / "base" / "README.md").write_bytes(b"\xef\xbb\xbf---\r\nlicense: other\r\nlicense_name: n\r\nlicense_link: l\r\n---\r\n")
     merge_quietly(files / "base", files / "adapter", files / "out")
-    assert "licence of the base | mit" in (files / "out" / "README.md").read_text()
+    card = (files / "out" / "README.md").read_text()
+    assert "licence of the base | other" in card and "license: other\nlicense_name: n\nlicense_link: l\n" in card
 
 
 def test_folders_named_by_dots_have_their_names_in_card_and_record(files, run, monkeypatch):

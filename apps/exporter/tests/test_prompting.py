@@ -11,7 +11,8 @@ from coord_codec import CoordVocab
 
 
 def put_card(folder, **card):
-    (folder / "coordexp.json").write_text(json.dumps({"format": 1, "prompt": "What?"} | card))
+    stated = {"format": 1, "prompt": "What?"} | card
+    (folder / "coordexp.json").write_text(json.dumps({key: value for key, value in stated.items() if value is not None}))
 
 
 def test_card_of_the_adapter_comes_along_and_the_bases_does_not(files):
@@ -55,6 +56,7 @@ def test_merge_refuses_another_base_of_the_same_shapes(files):
         ({"grid": {"bins": 1000, "scale": 999}}, "coordexp.json: grid: expected 1000 bins of 1/1000, found"),
         ({"grid": [1000]}, "coordexp.json: grid: expected 1000 bins"),
         ({"format": 2}, "coordexp.json: format: expected 1, found 2"),
+        ({"format": None}, "coordexp.json: format: expected 1, found None"),
         ({"fingerprint": 7}, "that of the adapter's offsets"),
         (None, "coordexp.json: expected a JSON object"),
     ],

@@ -11,7 +11,7 @@ from tiny_checkpoint import edit_json, edit_tensors, make_base, plain_recipe, re
 
 from coord_exporter.checkpoint import recipe
 from coord_exporter.checkpoint.read import read_safetensors
-from coord_exporter.steps import LoraStep, RowsStep
+from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep
 
 
 def test_lora_step_in_chunks_has_the_bits_of_one_product(tmp_path, monkeypatch):
@@ -38,6 +38,27 @@ def test_lora_step_in_chunks_has_the_bits_of_one_product(tmp_path, monkeypatch):
 def test_rows_step_touches_exactly_the_chunks_with_its_ids(ids, lo, size):
     step = RowsStep(tuple(ids), None)
     assert step.touches(lo, lo + size) == any(lo <= i < lo + size for i in ids)
+
+
+def test_only_a_step_that_adds_nothing_but_0_is_nothing(tmp_path):
+    """One value is enough, wherever it stands, and rows that are replaced or scaled change even by 0."""
+    zero, one = torch.zeros(3, 3), torch.zeros(3, 3)
+    one[2, 1] = 1
+    save_file({"zero": zero, "one": one, "none": zero[:, 0].clone(), "bias": one[:, 1].clone()}, tmp_path / "f.safetensors")
+    info = {tensor.name: tensor for tensor in read_safetensors(tmp_path / "f.safetensors").tensors}
+    found = {}
+    for a, b in (("zero", "zero"), ("one", "zero"), ("zero", "one"), ("one", "one")):
+        found[f"lora {a} {b}"] = LoraStep(info[a], info[b], 1.0).is_nothing
+        found[f"experts {a} {b}"] = ExpertStep(info[a], info[b], 1.0, 1, transposed=False).is_nothing
+        found[f"dora {a} {b}"] = LoraStep(info[a], info[b], 1.0, info["bias"]).is_nothing
+    for name in ("none", "bias"):
+        found[f"bias {name}"] = BiasStep(info[name], 1.0).is_nothing
+    for name, rows in (("zero", info["zero"]), ("one", info["one"]), ("fresh zero", zero), ("fresh one", one)):
+        for added in (True, False):
+            found[f"rows {name} {added}"] = RowsStep((0, 1, 2), rows, added).is_nothing
+    nothing = {f"{kind} {values}" for kind in ("lora", "experts") for values in ("zero zero", "one zero", "zero one")}
+    nothing |= {"bias none", "rows zero True", "rows fresh zero True"}
+    assert {name for name, is_nothing in found.items() if is_nothing} == nothing
 
 
 def test_lora_step_refuses_another_width(files):
