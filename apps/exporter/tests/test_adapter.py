@@ -186,13 +186,17 @@ def test_settings_are_refused_where_they_change_the_weights(tmp_path):
 def test_offsets_ids_are_read_with_the_signs_of_their_type(tmp_path):
     values = {"I64": [-1, 2**40], "I32": [-1, 2**31 - 1], "U8": [0, 255]}
     kinds = {"I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
-    save_file({name: torch.tensor(values[name], dtype=kind) for name, kind in kinds.items()}, tmp_path / "f.safetensors")
+    save_file(
+        {name: torch.tensor(values[name], dtype=kind) for name, kind in kinds.items()}, tmp_path / "f.safetensors"
+    )
     assert {t.name: [*_integers(t)] for t in read_safetensors(tmp_path / "f.safetensors").tensors} == values
 
 
 def test_row_that_is_not_finite_is_named_in_each_block(files, monkeypatch):
     edit_tensors(files / "adapter", fill("lora_B", (3, slice(1, 2)), float("nan")))
-    monkeypatch.setattr(TensorInfo, "blocks", lambda self: ((lo, min(lo + 2, self.rows)) for lo in range(0, self.rows, 2)))
+    monkeypatch.setattr(
+        TensorInfo, "blocks", lambda self: ((lo, min(lo + 2, self.rows)) for lo in range(0, self.rows, 2))
+    )
     refused(files, "lora_B.weight: row 3 holds NaN or infinity")
 
 

@@ -97,6 +97,43 @@ def test_options_of_expand_vocab_act(capsys, monkeypatch):
     assert asked["form"] is not None
 
 
+KEPT = {"force": False, "max_shard_size": None, "verify": None, "quiet": False}
+KEPT |= {"dtype": None, "keep_lora": None, "form": None}
+GIVEN = "--force --max-shard-size 2KB --quiet --dtype float16 --form 4"
+GIVEN_VALUES = {"force": True, "max_shard_size": 2000, "quiet": True, "dtype": "float16", "form": 4}
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "expected"),
+    [
+        ("merge", "", KEPT),
+        ("merge", f"{GIVEN} --verify", KEPT | GIVEN_VALUES | {"verify": True}),
+        (
+            "merge",
+            f"{GIVEN} --no-verify --keep-lora l",
+            KEPT | GIVEN_VALUES | {"verify": False, "keep_lora": Path("l")},
+        ),
+        ("merge", "--keep-lora l", KEPT | {"keep_lora": Path("l")}),
+        ("merge", "--verify --keep-lora l", None),
+        ("to-peft", "", {"force": False, "verify": True}),
+        ("to-peft", "--force --no-verify", {"force": True, "verify": False}),
+        ("from-peft", "", {"force": False}),
+        ("from-peft", "--force", {"force": True}),
+    ],
+)
+def test_options_act_and_warnings_are_told_beside_the_result(capsys, monkeypatch, command, words, expected):
+    given = []
+    report = SimpleNamespace(warnings=("one", "two"), verification=None, changed=1, tensors=1, rows=1, tables=2)
+    function = command.replace("-", "_")
+    monkeypatch.setattr(cli, function, lambda *words, **named: given.append((words, named)) or report)
+    code, out, err = call(capsys, command, "base", "adapter", "out", *words.split())
+    if expected is None:
+        assert (code, given) == (2, []) and "--verify" in err
+        return
+    assert code == 0 and given == [(("base", "adapter", Path("out")), expected)]
+    assert err == "warning: one\nwarning: two\n" and out.startswith("out: ") and out.count("\n") == 1
+
+
 @pytest.mark.parametrize("seed", ["-1", str(2**64), "x"])
 def test_expand_vocab_refuses_a_seed_that_is_none(capsys, seed):
     code, _, err = call(capsys, "expand-vocab", "base", "out", "--seed", seed)

@@ -52,7 +52,10 @@ def test_card_says_what_calibrations_rest_on(run, cached):
     card = run / "checkpoints" / "checkpoint-10" / "coordexp.json"
     values = json.loads(card.read_text()) if card.is_file() else {}
     rests_on, errors = {"images": 50, "boxes": 90}, {"before": {"ece": 0.25}, "after": {"ece": 0.03125}}
-    values["calibrations"] = {"best_iou mirror zoom": {"rests_on": rests_on, "reliability": errors}, "tokens": "damaged"}
+    values["calibrations"] = {
+        "best_iou mirror zoom": {"rests_on": rests_on, "reliability": errors},
+        "tokens": "damaged",
+    }
     card.write_text(json.dumps(values))
     text = write_card(open_checkpoint(cached), "some/base", open_adapter(card.parent), {})
     assert "| best_iou | mirror, zoom | 50 images, 90 boxes | 0.250 | 0.031 |" in text
@@ -60,7 +63,15 @@ def test_card_says_what_calibrations_rest_on(run, cached):
 
 
 @pytest.mark.parametrize(
-    "text", ["no block", "---\n: [\n---\nbroken", "---\n- a\n---\nlist", "", "---\nlicense: mit\n", "A\n---\nlicense: mit\n---\n"]
+    "text",
+    [
+        "no block",
+        "---\n: [\n---\nbroken",
+        "---\n- a\n---\nlist",
+        "",
+        "---\nlicense: mit\n",
+        "A\n---\nlicense: mit\n---\n",
+    ],
 )
 def test_card_of_the_base_that_cannot_be_read_states_nothing(files, text):
     (files / "base" / "README.md").write_text(text)
@@ -69,7 +80,9 @@ def test_card_of_the_base_that_cannot_be_read_states_nothing(files, text):
 
 
 def test_card_of_the_base_with_a_byte_order_mark_states_its_licence(files):
-    (files / "base" / "README.md").write_bytes(b"\xef\xbb\xbf---\r\nlicense: other\r\nlicense_name: n\r\nlicense_link: l\r\n---\r\n")
+    (files / "base" / "README.md").write_bytes(
+        b"\xef\xbb\xbf---\r\nlicense: other\r\nlicense_name: n\r\nlicense_link: l\r\n---\r\n"
+    )
     merge_quietly(files / "base", files / "adapter", files / "out")
     card = (files / "out" / "README.md").read_text()
     assert "licence of the base | other" in card and "license: other\nlicense_name: n\nlicense_link: l\n" in card

@@ -11,10 +11,11 @@ from safetensors.torch import save_file
 from tiny_checkpoint import merge_quietly, read_all, read_json, same_files
 
 from coord_adapter import weights_digest
-from coord_exporter import InputError, from_peft, merge, plan, to_peft
+from coord_exporter import ExportError, InputError, from_peft, merge, plan, to_peft
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint import recipe, write
-from coord_exporter.checkpoint.read import open_checkpoint, read_safetensors
+from coord_exporter.checkpoint.read import ITEM_BYTES, TensorInfo, open_checkpoint, read_safetensors
+from coord_exporter.verify import tensors
 
 EMBED, HEAD, Q = "model.embed_tokens", "lm_head", "model.layers.0.mlp.up_proj"
 EXPERTS = "model.layers.0.experts"
@@ -115,6 +116,9 @@ MADE = [
      {f"{Q}.weight": 2 * drawn(3, 4)}),
     (lora(f"{Q}.base_layer", 3, 4), {}, {f"{Q}.weight": BEFORE[f"{Q}.weight"] + 3 * product(ON_Q, Q)}),
     (OFFSETS, {}, {f"{EMBED}.weight": with_rows(TABLE, [5, 2], drawn(2, 4), added=True)}),
+    ({name: value * 0 for name, value in TOKENS.items()}, LISTED,  # rows that training has made 0
+     {f"{EMBED}.weight": with_rows(TABLE, [4, 1], torch.zeros(2, 4))}),
+    (TOKENS, {"trainable_token_indices": [4, 1]}, TOLD),  # a list alone is the embedding's
     (OFFSETS | ON_HEAD, {}, {f"{EMBED}.weight": with_rows(TABLE, [5, 2], drawn(2, 4), added=True),
                              f"{HEAD}.weight": with_rows(TABLE, [5, 2], 2 * drawn(2, 4), added=True)}),
     (ON_EMBED | OFFSETS, {}, {f"{EMBED}.weight": with_rows(TABLE + TABLE_ON_EMBED, [5, 2], drawn(2, 4), added=True),
@@ -136,6 +140,7 @@ def test_each_kind_of_tensor_does_what_its_formula_says(tmp_path, adapter, setti
         assert torch.allclose(value, expected.get(name, BEFORE.get(name)), atol=1e-5), name
     assert report.changed == len(expected) and report.untied is (f"{HEAD}.weight" in expected)
     assert not [warning for warning in report.warnings if "do not change" in warning or "bias: " in warning]
+    assert sum("embedding and head differ" in warning for warning in report.warnings) == report.untied
 
 
 def test_experts_that_are_stored_as_inputs_by_outputs_are_turned(tmp_path):
@@ -175,6 +180,9 @@ REFUSED = [
     (OFFSETS | {"coord_offset_adapter.token_ids": torch.tensor([0, 6])}, {}, {}, "6"),
     (OFFSETS | {"coord_offset_adapter.embed_offset": drawn(2, 5)}, {}, {}, "rows of 5 values"),
     (ON_Q, {}, {f"{Q}.weight": drawn(3, 4).double()}, "expected BF16, F16, F32, found F64"),
+    *((ON_Q | {f"{Q}.{part}weight": drawn(3, 4).to(kind)}, {"modules_to_save": saved}, {}, "the base's .* is F32")
+      for part, saved in (("modules_to_save.default.", ["up_proj"]), ("base_layer.", []))
+      for kind in (torch.int8, torch.float64)),
 ]  # fmt: skip
 
 
@@ -186,11 +194,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, adapt
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3)])
-def test_magnitudes_of_each_peft_scale_the_rows(tmp_path, shape):
-    base, folder = folders(tmp_path, ON_Q | {MAGNITUDE: drawn(3).reshape(shape)}, DORA)
+@pytest.mark.parametrize(("shape", "size"), [((3,), 1), ((3, 1), 1), ((1, 3), 1), ((3,), 0)])
+def test_magnitudes_of_each_peft_scale_the_rows(tmp_path, shape, size):
+    """Also those of factors that add nothing."""
+    on_q = {name: value * (size if "_B" in name else 1) for name, value in ON_Q.items()}
+    base, folder = folders(tmp_path, on_q | {MAGNITUDE: drawn(3).reshape(shape)}, DORA)
     merge_quietly(base, folder, tmp_path / "out")
-    whole = BEFORE[f"{Q}.weight"] + 3 * product(ON_Q, Q)
+    whole = BEFORE[f"{Q}.weight"] + 3 * product(on_q, Q)
     expected = whole * (drawn(3) / whole.norm(dim=1))[:, None]
     assert torch.allclose(read_all(tmp_path / "out")[f"{Q}.weight"], expected, atol=1e-5)
 
@@ -241,6 +251,13 @@ def test_each_table_follows_its_own_tensors(tmp_path, tied):
         name: value.tolist() for name, value in expected.items()
     }
     assert not report.untied and report.changed == len(expected)
+    assert not [warning for warning in report.warnings if "embedding and head differ" in warning]
+
+
+def test_layers_that_are_no_matrices_are_none_whose_factors_were_lost(tmp_path):
+    settings = {"target_modules": r".*(up_proj|norm)"}
+    base, folder = folders(tmp_path, ON_Q, settings, {"model.norm.weight": drawn(4)})
+    assert merge_quietly(base, folder, tmp_path / "out").changed == 1
 
 
 def test_keep_lora_leaves_only_rows_to_merge_and_changes_of_layers_to_the_adapter(tmp_path):
@@ -266,7 +283,9 @@ def test_lora_that_is_kept_states_itself_alone_and_comes_with_what_asks_it(tmp_p
     settings = {"bias": "lora_only", "layers_to_transform": [0], "exclude_modules": ["x"], "modules_to_save": ["norm"]}
     given = ON_Q | ON_EMBED | lora(HEAD, 6, 4)
     base, folder = folders(tmp_path, given | {"model.norm.bias": drawn(4)}, settings)
-    (folder / "tokenizer_config.json").write_text("{}")
+    asking = {"tokenizer_config.json", "chat_template.jinja", "merges.txt", "video_preprocessor_config.json"}
+    for name in (*asking, "notes.txt", "optimizer.pt"):
+        (folder / name).write_text("{}")
     for number, card in enumerate(({"format": 1}, {"format": 1, "base": weights_digest(base)})):
         out, kept = tmp_path / f"out{number}", tmp_path / f"lora{number}"
         (folder / "coordexp.json").write_text(json.dumps(card))
@@ -277,7 +296,10 @@ def test_lora_that_is_kept_states_itself_alone_and_comes_with_what_asks_it(tmp_p
         emptied = ("modules_to_save", "trainable_token_indices", "exclude_modules", "layers_to_transform")
         assert {written[name] for name in emptied} == {None} and written["base_model_name_or_path"] == str(out)
         assert read_json(kept / "coordexp.json") == card | ({"base": weights_digest(out)} if number else {})
-        assert (kept / "tokenizer_config.json").exists() and not (out / "coordexp.json").exists()
+        assert {path.name for path in kept.iterdir()} == asking | {
+            *("adapter_config.json", "adapter_model.safetensors", "coordexp.json", "export.json")
+        }
+        assert not (out / "coordexp.json").exists()
     for place in (base, folder, tmp_path / "out"):
         with pytest.raises(InputError, match="is, contains or lies inside"):
             merge_quietly(base, folder, tmp_path / "out", keep_lora=place / "lora")
@@ -361,18 +383,42 @@ def test_chunks_and_copies_of_any_size_give_the_same_bytes(tmp_path, monkeypatch
     assert same_files(tmp_path / "whole", tmp_path / "small") and same_files(tmp_path / "whole", tmp_path / "read")
 
 
+@pytest.mark.parametrize("row", [0, 70, 299])
+def test_row_that_overflows_is_named_in_each_chunk_and_rows_of_other_chunks_are_copied(tmp_path, monkeypatch, row):
+    monkeypatch.setattr(recipe, "_CHUNK_VALUES", 1)
+    offsets = OFFSETS | {"coord_offset_adapter.token_ids": torch.tensor([row, row - 1 if row else 1])}
+    table = drawn(300, 4).half()
+    base, folder = folders(tmp_path, offsets, {}, {f"{EMBED}.weight": table})
+    merge_quietly(base, folder, tmp_path / "out")
+    ids, expected = offsets["coord_offset_adapter.token_ids"], table.float()
+    expected[ids] += drawn(2, 4)
+    assert torch.equal(read_all(tmp_path / "out")[f"{EMBED}.weight"], expected.half())
+    large = read_all(folder)
+    large["base_model.model.coord_offset_adapter.embed_offset"][0, 1] = 1e5
+    save_file(large, folder / "adapter_model.safetensors", {"format": "pt"})
+    with pytest.raises(ExportError, match=f"embed_tokens.weight: row {row} is not finite in F16"):
+        merge_quietly(base, folder, tmp_path / "again")
+
+
 def test_conversions_of_trained_rows_merge_to_the_same_checkpoint(tmp_path):
-    """Lists of two tables whose ids differ become one list; rows of a table that is neither stay as they are."""
+    """Lists of two tables whose ids differ become one list; rows of a table that is neither stay as they are.
+
+    What is written is aligned, with the metadata of the adapter's file.
+    """
     rows = TOKENS | {f"{HEAD}.token_adapter.trainable_tokens_delta": 2 * drawn(2, 4)}
     rows["model.other.token_adapter.trainable_tokens_delta"] = drawn(1, 5)
     lists = {"trainable_token_indices": {"embed_tokens": [4, 1], "lm_head": [1, 3], "other": [2]}}
     stored = {f"{HEAD}.weight": drawn(6, 4) - 1, "model.other.weight": drawn(3, 5)}
     base, folder = folders(tmp_path, rows | ON_Q, lists, stored, tied=False)
+    save_file(read_all(folder), folder / "adapter_model.safetensors", {"format": "pt", "of": "another program"})
     report = from_peft(base, folder, tmp_path / "offsets")
     assert (report.rows, report.tables) == (3, 2)
     back = to_peft(base, tmp_path / "offsets", tmp_path / "rows", verify=False)
     assert (back.rows, back.tables) == (3, 2)
     for name in ("adapter", "offsets", "rows"):
+        file = read_safetensors(tmp_path / name / "adapter_model.safetensors")
+        assert file.metadata == {"format": "pt", "of": "another program"}
+        assert all(tensor.start % ITEM_BYTES[tensor.dtype] == 0 for tensor in file.tensors)
         merge_quietly(base, tmp_path / name, tmp_path / f"of-{name}")
     whole = read_all(tmp_path / "of-adapter")
     assert not torch.equal(whole[f"{HEAD}.weight"], drawn(6, 4) - 1)
@@ -382,6 +428,78 @@ def test_conversions_of_trained_rows_merge_to_the_same_checkpoint(tmp_path):
         assert all(torch.allclose(found[key], whole[key], atol=1e-6) for key in whole)
     assert torch.equal(whole["model.other.weight"][2], drawn(1, 5)[0])
     assert read_json(tmp_path / "rows" / "adapter_config.json")["modules_to_save"] is None
+
+
+@pytest.mark.parametrize("listed", [{"lm_head": [1, 3]}, {"embed_tokens": [4, 1], "lm_head": [1, 3]}])
+def test_rows_of_a_tied_head_become_offsets_of_its_own(tmp_path, listed):
+    rows = {
+        f"{name}.token_adapter.trainable_tokens_delta": drawn(2, 4)
+        for name in (EMBED, HEAD)
+        if name[-4:] in str(listed)
+    }
+    base, folder = folders(tmp_path, rows, {"trainable_token_indices": listed})
+    assert from_peft(base, folder, tmp_path / "offsets").tables == 2
+    for name in ("adapter", "offsets"):
+        assert merge_quietly(base, tmp_path / name, tmp_path / f"of-{name}").untied
+    one, other = (read_all(tmp_path / f"of-{name}") for name in ("adapter", "offsets"))
+    assert one.keys() == other.keys() and all(torch.allclose(one[key], other[key], atol=1e-6) for key in one)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_rows_for_plain_peft_have_the_type_of_the_base_and_what_was_verified_is_recorded(tmp_path, monkeypatch, verify):
+    monkeypatch.setattr(tensors, "verify_rows", lambda *given: {"compared": 3})
+    base, folder = folders(tmp_path, OFFSETS, {}, {f"{EMBED}.weight": TABLE.half()})
+    to_peft(base, folder, tmp_path / "out", verify=verify)
+    (rows,) = (value for name, value in read_all(tmp_path / "out").items() if "trainable_tokens" in name)
+    assert torch.equal(rows, (TABLE.half()[[5, 2]].float() + drawn(2, 4)).half())
+    (entry,) = read_json(tmp_path / "out" / "export.json")["history"]
+    assert entry["kind"] == "to-peft" and entry.get("verification") == ({"compared": 3} if verify else None)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, None),
+        ({f"{HEAD}.weight": None}, f"trains no row of {HEAD}.weight"),
+        ({f"{EMBED}.weight": None}, f"trains no row of {EMBED}.weight"),
+        *(({f"{name}.weight": row}, f"other rows of {name}.weight") for name in (EMBED, HEAD) for row in (5, 2, 0)),
+    ],
+)
+def test_each_row_that_plain_peft_loads_is_compared(tmp_path, monkeypatch, change, told):
+    """Rows of a list, and those beside it."""
+    stored = {f"{EMBED}.weight": TABLE, f"{HEAD}.weight": drawn(6, 4) - 1}
+    base, folder = folders(tmp_path, OFFSETS, {}, stored, tied=False)
+    loaded = {name: with_rows(table, [5, 2], drawn(2, 4), added=True) for name, table in stored.items()}
+    for name, row in change.items():
+        if row is None:
+            del loaded[name]
+        else:
+            loaded[name][row, 3] += 0.1
+    monkeypatch.setattr(tensors, "empty_model", lambda base: None)
+    monkeypatch.setattr(tensors, "_layers", lambda *given: {"tables": lambda: loaded, "q": lambda: {Q: drawn(3, 4)}})
+    checkpoint, adapter = open_checkpoint(base), open_adapter(folder)
+    if told is None:
+        found = tensors.verify_rows(checkpoint, adapter, adapter)
+        assert found["compared"] == 3 and found["largest_error"] < 1e-6
+    else:
+        with pytest.raises(ExportError, match=told):
+            tensors.verify_rows(checkpoint, adapter, adapter)
+
+
+@pytest.mark.parametrize("row", range(5))
+def test_each_row_of_a_tensor_is_compared_in_blocks_of_any_size(tmp_path, monkeypatch, row):
+    """Its error, and that it changes at all."""
+    before, expected, wrong = drawn(5, 4), drawn(5, 4), drawn(5, 4)
+    expected[row] += 1
+    wrong[row] += torch.tensor([1, 1, 1.1, 1])
+    save_file({"before": before, "right": expected, "wrong": wrong}, tmp_path / "f.safetensors")
+    info = {tensor.name: tensor for tensor in read_safetensors(tmp_path / "f.safetensors").tensors}
+    for size in (5, 2, 1):
+        blocks = [(lo, min(lo + size, 5)) for lo in range(0, 5, size)]
+        monkeypatch.setattr(TensorInfo, "blocks", lambda self, blocks=blocks: iter(blocks))
+        assert tensors._compare(expected, info["before"], info["right"]) == (0, pytest.approx(1), True)
+        with pytest.raises(ExportError, match=r"wrong differs from PEFT's by 0\.1"):
+            tensors._compare(expected, info["before"], info["wrong"])
 
 
 @pytest.mark.parametrize(
@@ -403,6 +521,16 @@ def test_conversions_check_base_and_vocabulary_of_the_card(tmp_path, convert, ad
     assert read_json(tmp_path / "out" / "coordexp.json") == card
     (base / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": []}')
     with pytest.raises(InputError, match="fingerprint f"):
+        convert(base, folder, tmp_path / "again", force=True)
+    (base / "tokenizer.json").unlink()
+    folder.rename(tmp_path / "sft")
+    folder.mkdir()
+    (tmp_path / "sft").rename(folder / "sft")
+    told = convert(base, folder, tmp_path / "named", force=True).warnings
+    assert [f"{folder / 'sft'} is taken" in warning for warning in told].count(True) == 1
+    tables = read_all(base)
+    save_file(tables | {f"{EMBED}.weight": tables[f"{EMBED}.weight"].double()}, base / "model.safetensors")
+    with pytest.raises(InputError, match=r"embed_tokens.weight: expected BF16, F16, F32, found F64"):
         convert(base, folder, tmp_path / "again", force=True)
 
 

@@ -12,7 +12,9 @@ from coord_codec import CoordVocab
 
 def put_card(folder, **card):
     stated = {"format": 1, "prompt": "What?"} | card
-    (folder / "coordexp.json").write_text(json.dumps({key: value for key, value in stated.items() if value is not None}))
+    (folder / "coordexp.json").write_text(
+        json.dumps({key: value for key, value in stated.items() if value is not None})
+    )
 
 
 def test_card_of_the_adapter_comes_along_and_the_bases_does_not(files):

@@ -44,7 +44,9 @@ def test_only_a_step_that_adds_nothing_but_0_is_nothing(tmp_path):
     """One value is enough, wherever it stands, and rows that are replaced or scaled change even by 0."""
     zero, one = torch.zeros(3, 3), torch.zeros(3, 3)
     one[2, 1] = 1
-    save_file({"zero": zero, "one": one, "none": zero[:, 0].clone(), "bias": one[:, 1].clone()}, tmp_path / "f.safetensors")
+    save_file(
+        {"zero": zero, "one": one, "none": zero[:, 0].clone(), "bias": one[:, 1].clone()}, tmp_path / "f.safetensors"
+    )
     info = {tensor.name: tensor for tensor in read_safetensors(tmp_path / "f.safetensors").tensors}
     found = {}
     for a, b in (("zero", "zero"), ("one", "zero"), ("zero", "one"), ("one", "one")):

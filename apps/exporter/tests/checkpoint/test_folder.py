@@ -21,6 +21,7 @@ from tiny_checkpoint import (
     read_json,
 )
 
+from coord_adapter import weights_digest
 from coord_exporter import InputError
 from coord_exporter.checkpoint.folder import find_companions, history_of
 from coord_exporter.checkpoint.read import SafetensorsFile, StoredCheckpoint
@@ -108,6 +109,8 @@ def test_record_names_sources_and_digests(sharded, tmp_path):
     assert entry["kind"] == "merge" and entry["tied"] is False and entry["changed_tensors"] == 16
     weights = sharded / "adapter" / "adapter_model.safetensors"
     assert entry["adapter"]["adapter_model.safetensors"] == digest(weights)
+    assert entry["adapter"]["adapter_config.json"] == digest(weights.parent / "adapter_config.json")
+    assert (entry["adapter"]["name"], entry["adapter"]["weights"]) == ("adapter", weights_digest(weights.parent))
     for path in (sharded / "base").glob("*.safetensors"):
         assert entry["base"][path.name] == digest(path)
     assert entry["base"]["config.json"] == digest(sharded / "base" / "config.json")

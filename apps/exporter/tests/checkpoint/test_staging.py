@@ -144,6 +144,10 @@ def test_check_out_refuses_an_existing_out_without_force(bases, adapters, tmp_pa
         merge_quietly(bases(True), adapters / "of-tied", out)
     with pytest.raises(InputError, match="1 file is not part of it, the first mine"):
         merge_quietly(bases(True), adapters / "of-tied", out, force=True)
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(InputError, match="link: exists already"):
+        merge_quietly(bases(True), adapters / "of-tied", tmp_path / "link")
+    (tmp_path / "link").unlink()
     assert (out / "mine.txt").exists()
     (out / "mine.txt").unlink()
     (out / "deep" / "notes").mkdir(parents=True)

@@ -65,6 +65,8 @@ def test_file_without_a_change_of_types_keeps_the_very_bytes_of_its_header(bases
     merge_quietly(base, adapters / "offsets", tmp_path / "other", dtype="float32")
     other = read_safetensors(tmp_path / "other" / "model.safetensors")
     assert other.metadata == {"format": "pt", "of": "another program"}
+    merge_quietly(base, adapters / "offsets", tmp_path / "split", max_shard_size=10**9)
+    assert read_safetensors(tmp_path / "split" / "model.safetensors").metadata == other.metadata
     stored = open_checkpoint(tmp_path / "other")
     names = [tensor.name for tensor in other.tensors]
     assert [*replace(stored, modules={names[0]: "another"}).tensors] == ["another", *names[1:]]
