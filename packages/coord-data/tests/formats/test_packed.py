@@ -240,6 +240,11 @@ COLUMNS = {
     "decimals": ({"boxes": DECIMALS, "labels": [["cat"], ["cat"]]}, None, [CAT]),
     "times": ({"boxes": [[BOX], [BOX]], "labels": [["cat"], ["cat"]], "at": TIMES}, None, [CAT]),
     "a number beside a name": ({"objects": [CATS | {"category": [7], "category_name": ["cat"]}] * 2}, None, [CAT]),
+    "lists of names beside a number": (
+        {"bboxes": [[BOX], []], "labels": [[["a"]], []], "category": [[7], []]},
+        None,
+        [("7", *CAT[1:])],
+    ),
     "one box a row": (BOXED, None, [CAT]),
     "fractions": ({"objects": [{"bbox": [[0.2, 0.2, 0.4, 0.6]], "category": ["cat"]}] * 2}, None, [CAT]),
     "corners that leave the image as sizes": (
@@ -362,6 +367,10 @@ def test_a_tar_has_one_photograph_and_one_json_with_boxes_of_each_key(tmp_path, 
     [
         ({"a.left.jpg": 0, "a.right.jpg": 1, "a.json": STATED}, "image=left.jpg"),
         ({"a.jpg": 0, "a.boxes.json": STATED, "a.other.json": STATED}, "boxes=boxes.json"),
+        (
+            {"a.jpg": 0, "a.json": json.dumps({"hands": CATS, "faces": CATS | {"bbox": [[0, 0, 9, 9]]}}).encode()},
+            "boxes=hands",
+        ),
     ],
 )
 def test_several_members_that_fit_are_refused_until_one_is_chosen(tmp_path, members, choice):
@@ -369,6 +378,8 @@ def test_several_members_that_fit_are_refused_until_one_is_chosen(tmp_path, memb
     with pytest.raises(InputError, match=f"--fields {choice}"):
         open_source(path)
     assert list(read(path, fields=choice).values()) == [[CAT]]
+    if choice == "boxes=hands":
+        assert list(read(path, fields=f"{choice}.bbox").values()) == [[CAT]]
 
 
 def test_fields_are_of_packed_files_alone(tmp_path):
@@ -504,6 +515,21 @@ MEMBERS = {
     "names of several folders": (
         {"0/a.jpg": 0, "1/a.jpg": 1, "0/a.json": of_class("cat"), "1/a.json": of_class("dog")},
         {"0/a.jpg": ["cat"], "1/a.jpg": ["dog"]},
+        [],
+    ),
+    "names of several folders, and of a JSON of their own": (
+        {"0/a.jpg": 0, "1/a.jpg": 1, "0/a.boxes.json": of_class("cat"), "1/a.boxes.json": of_class("dog")},
+        {"0/a.jpg": ["cat"], "1/a.jpg": ["dog"]},
+        [],
+    ),
+    "objects with a class beside those with a description": (
+        {
+            "a.jpg": 0,
+            "a.json": json.dumps([{"desc": "cat", "bbox": BOX}]).encode(),
+            "b.jpg": 1,
+            "b.json": of_class("dog"),
+        },
+        {"b.jpg": ["dog"]},
         [],
     ),
     "a name that another one begins with": (
