@@ -76,6 +76,7 @@ def test_parquet_of_the_hub_has_its_boxes_and_the_names_of_its_schema(tmp_path, 
     assert (source.format, source.named) == ("coco", path)
 
 
+@pytest.mark.slow
 def test_parquet_that_datasets_itself_writes_is_read(tmp_path):
     datasets = pytest.importorskip("datasets")
     objects = {"bbox": datasets.List(datasets.Value("float32")), "category": datasets.ClassLabel(names=["cat", "dog"])}
