@@ -152,7 +152,8 @@ class _Parser:
         if self._batch_tried:
             return []
         self._batch_tried = True
-        for end in (self._text.rfind("},", self._place) + 1, self._text.find("}]", self._place) + 1):
+        for find, closing in ((self._text.rfind, "},"), (self._text.find, "}]")):
+            end = find(closing, self._place) + 1
             text = self._text[self._place : end]
             try:
                 values: Sequence[Any] = NumberRows.of(text) or decode_whole(f"[{text}]") if end else []

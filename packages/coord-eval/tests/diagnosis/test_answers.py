@@ -448,6 +448,24 @@ def test_ids_of_another_list_are_named_from_the_labels_of_matched_boxes(real_det
     assert not any("category_id" in line for line in diagnosis(truth, results))
 
 
+@pytest.mark.parametrize("most", [1, 10, 1000])
+def test_a_scale_is_proposed_of_crowded_images_by_their_best_boxes(monkeypatch, most):
+    """Half of the boxes, those of low score, are pixels of the image; the others are of a copy of twice its sides."""
+    monkeypatch.setattr("coord_eval.diagnosis.answers._BOXES_LOOKED_AT", most)
+    rng = np.random.default_rng(0)
+    boxes = [
+        (n, 1, [*rng.uniform(5, 50, 2).round(2), *rng.uniform(8, 40, 2).round(2)]) for n in range(30) for _ in range(24)
+    ]
+    truth = coco(*boxes, images=range(30), names=["a"])
+    results = [
+        {"image_id": n, "category_id": 1, "bbox": [v * (1 + (k % 2)) for v in box], "score": 0.5 + 0.4 * (k % 2)}
+        for k, (n, _, box) in enumerate(boxes)
+    ]
+    assert 0.02 < score(truth, results)["AP"] < 0.3
+    told = diagnosis(truth, results, diagnose=None)
+    assert [line for line in told if "fits better" in line] == told and len(told) == (most < 1000)
+
+
 @pytest.mark.parametrize("most", [20, 1000])
 def test_ids_of_another_list_are_told_from_some_images_of_many(monkeypatch, most):
     """A fifth of the ids is right, so that AP is not near 0, and the others are one less."""

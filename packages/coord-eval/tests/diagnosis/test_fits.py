@@ -55,6 +55,18 @@ def test_boxes_of_an_image_without_objects_are_not_among_the_best_and_crowds_are
 
 
 @pytest.mark.parametrize(
+    ("most", "expected"), [(None, [0, 1, 2, 4, 5]), (3, [0, 1, 2, 4, 5]), (2, [0, 1, 4, 5]), (1, [1, 4, 5])]
+)
+def test_the_best_of_an_image_are_so_many_and_as_many_as_its_objects(most, expected):
+    cat = {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}
+    sets = [("a.jpg", [cat] * 3), ("b.jpg", [cat])]
+    truth = load_ground_truth([Instance(image=name, width=10, height=10, objects=found) for name, found in sets])
+    image_D, scores_D = np.array([0, 0, 0, 0, 1, 1]), np.array([0.8, 0.9, 0.7, 0.6, 0.5, 0.5])
+    boxes = Detections.of(truth, image_D, np.zeros(6, int), np.ones((6, 4)), scores_D, np.arange(6))
+    assert np.flatnonzero(best_scored(truth, boxes, most)).tolist() == expected
+
+
+@pytest.mark.parametrize(
     ("given", "expected"),
     [
         ({"own": 0.45, "other": 0.3, "spread": 0.1}, True),  # above chance by more than two errors, and no five

@@ -44,7 +44,8 @@ NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
 _LOW, _LOOKED_AT = 0.3, 200  # AP below which a diagnosis may be proposed, and number of answers that are looked at
 _IMAGES_LOOKED_AT = 30  # likewise of the images of a results list
-_MATCHED_IMAGES = 500  # likewise of the images in which labels are compared
+_BOXES_LOOKED_AT = 10  # likewise of the boxes of an image, the best-scored ones
+_MATCHED_IMAGES = 200  # likewise of the images in which labels are compared
 _SLIGHTLY = 0.005  # gain of mean best IoU from which an interpretation is mentioned
 _LABELS_MATTER = 5  # factor of `NEAR_ZERO`: the class-agnostic AP from which the labels are the fault
 _LISTED = 3
@@ -107,7 +108,7 @@ def diagnose_loaded(
         return lines or nothing
     if not best_scored(truth, raw.detections).any():
         return [*lines, "diagnosis: no box is in an image with objects: nothing to compare"] if asked else []
-    judged = _Judged(evaluation, raw)
+    judged = _Judged(evaluation, raw, most=None if asked else _BOXES_LOOKED_AT)
     best = judged.interpretations[0]
     wrong = ap < NEAR_ZERO and _labels_fail(ap, evaluation.coco_class_agnostic["AP"])
     most_images = None if asked else _MATCHED_IMAGES
@@ -150,16 +151,16 @@ class _Judged:
         read: their fit by image
     """
 
-    def __init__(self, evaluation: Figures, raw: RawNumbers) -> None:
+    def __init__(self, evaluation: Figures, raw: RawNumbers, most: int | None) -> None:
         self._truth, seen = evaluation.truth, evaluation.detections
-        is_judged_B = best_scored(self._truth, raw.detections)
+        is_judged_B = best_scored(self._truth, raw.detections, most)
         self._judged_j = np.flatnonzero(is_judged_B)
         self._image_j = raw.detections.image_D[self._judged_j]
         self._images = np.unique(self._image_j)
         self.interpretations = interpretations_by_fit(self._truth, replace(raw, judged_B=is_judged_B))
         # Boxes as read may be fewer, or have another source than the numbers.
         seen = seen.take(np.isin(seen.image_D, self._images))
-        seen = seen.take(best_scored(self._truth, seen))
+        seen = seen.take(best_scored(self._truth, seen, most))
         read_d4 = LAYOUTS["xywh"](seen.boxes_D4) / np.tile(self._truth.sizes_I2[seen.image_D], 2)
         self.own = BestIou(self._truth, seen.image_D)(read_d4)
         self.read = ImageFits(self._truth, self._images, seen.image_D, read_d4)

@@ -30,8 +30,10 @@ TOLD_APART = 3.0
 """Standard errors from which on of two interpretations that both fit the worse one is not named."""
 
 
-def best_scored(truth: GroundTruth, detections: Detections) -> np.ndarray:
+def best_scored(truth: GroundTruth, detections: Detections, most: int | None = None) -> np.ndarray:
     """Return which detections [D] are among the best-scored of their image, as many as it has objects, ties included.
+
+    `most` limits their number by image.
 
     Example:
         >>> from coord_codec import Instance
@@ -43,7 +45,7 @@ def best_scored(truth: GroundTruth, detections: Detections) -> np.ndarray:
         >>> best_scored(truth, boxes).tolist()
         [False, True, True]
     """
-    count_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=len(truth))
+    count_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=len(truth)).clip(max=most)
     order = np.lexsort((-detections.scores_D, detections.image_D))
     image_d, score_d = detections.image_D[order], detections.scores_D[order]
     first_d, stop_d = (np.searchsorted(image_d, image_d, side=side) for side in ("left", "right"))
