@@ -204,3 +204,13 @@ def test_probabilities_grow_with_the_suspicion_and_add_up_to_the_rate():
         assert (np.diff(found[:30]) > 0).all()
         assert found[50:].mean() == pytest.approx(rate, rel=0.05)
     assert _probabilities(known_s, faults_p, at, 0.9).max() > 0.8
+
+
+def test_as_many_labels_are_missing_as_have_a_fault_of_any_other_kind(spoilt, said):
+    truth, boxes = load_ground_truth(spoilt[0]), np.array([row["bbox"] for row in said])
+    of = [row["image_id"] for row in said], [row["category_id"] - 1 for row in said]
+    detections = Detections.of(truth, *of, boxes, [row["score"] for row in said], np.zeros(len(said)))
+    compared = compare(truth, detections, False)
+    for answers in (np.flatnonzero(compared.partner_D < 0), np.arange(len(said))):  # whatever answers may show one
+        found, _ = judged_by_planted_faults(truth, detections, compared, answers)
+        assert found.rates["missing"] == pytest.approx(np.mean([found.rates[kind] for kind in LABEL_KINDS]), rel=0.4)
