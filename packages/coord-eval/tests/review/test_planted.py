@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from coco_builder import coco
+from coco_builder import coco, iou
 from scipy.optimize import minimize
 
 from coord_eval import Detections, load_ground_truth
@@ -214,3 +214,40 @@ def test_as_many_labels_are_missing_as_have_a_fault_of_any_other_kind(spoilt, sa
     for answers in (np.flatnonzero(compared.partner_D < 0), np.arange(len(said))):  # whatever answers may show one
         found, _ = judged_by_planted_faults(truth, detections, compared, answers)
         assert found.rates["missing"] == pytest.approx(np.mean([found.rates[kind] for kind in LABEL_KINDS]), rel=0.4)
+
+
+def test_each_half_is_judged_by_the_other_and_of_twins_each_counts_less(spoilt, said, monkeypatch):
+    document, rated, judged = spoilt[0], [], []
+    truth, boxes = load_ground_truth(document), np.array([row["bbox"] for row in said])
+    of = [row["image_id"] for row in said], [row["category_id"] - 1 for row in said]
+    detections = Detections.of(truth, *of, boxes, [row["score"] for row in said], np.zeros(len(said)))
+
+    def rate(known_s, faults_p, counted_s):
+        rated.append((len(known_s), counted_s))
+        return 0.01
+
+    def probability(known_s, faults_p, judged_n, rate):
+        judged.append((len(known_s), len(judged_n)))
+        return np.full(len(judged_n), 0.1 * (1 + len(judged) % 2))  # .2 by the first half, .1 by the second
+
+    monkeypatch.setattr("coord_eval.review.planted._rate", rate)
+    monkeypatch.setattr("coord_eval.review.planted._probabilities", probability)
+    compared = compare(truth, detections, False)
+    found, _ = judged_by_planted_faults(truth, detections, compared, np.arange(len(said)), seed=5)
+    second_N = (np.random.default_rng(5).permutation(len(truth)) % 2 == 1)[truth.image_N]
+    halves = ((~second_N).sum(), second_N.sum())
+    assert found.kind_NK.sum(axis=1) == pytest.approx(np.where(second_N, 0.2, 0.1))
+    assert judged[:4] == [halves, halves[::-1]] * 2 and [count for count, _ in rated] == [*halves] * 2
+    corners = [(x, y, x + w, y + h) for x, y, w, h in truth.boxes_N4.tolist()]
+    beside = [[n for n, image in enumerate(truth.image_N) if image == i] for i in range(len(truth))]
+    twins = {
+        n
+        for row in beside
+        for n in row
+        for m in row
+        if n != m and truth.category_N[n] == truth.category_N[m] and iou(corners[n], corners[m]) > 0.5
+    }
+    is_twin_N = np.isin(np.arange(len(corners)), sorted(twins))
+    assert is_twin_N.any()
+    for half_N, (_, counted_s) in zip((~second_N, second_N), rated, strict=False):
+        assert np.array_equal(counted_s, np.where(is_twin_N[half_N], 0.8, 1.0))
