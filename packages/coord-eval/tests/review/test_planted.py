@@ -251,3 +251,21 @@ def test_each_half_is_judged_by_the_other_and_of_twins_each_counts_less(spoilt, 
     assert is_twin_N.any()
     for half_N, (_, counted_s) in zip((~second_N, second_N), rated, strict=False):
         assert np.array_equal(counted_s, np.where(is_twin_N[half_N], 0.8, 1.0))
+
+
+def test_a_removed_label_is_shown_by_an_answer_of_its_name_before_a_more_confident_one():
+    truth, *_ = planted_in(labels=60)
+    draw = np.random.default_rng(3)
+    rows = draw.choice(np.flatnonzero(~truth.crowd_N), 200)
+    boxes = truth.boxes_N4[rows] * draw.uniform(0.85, 1.15, (200, 4))
+    of = truth.image_N[rows], draw.integers(0, 4, 200)
+    detections = Detections.of(truth, *of, boxes, draw.random(200), np.zeros(200))
+    compared = compare(truth, detections, True)
+    corners_N, corners_D = (np.append(b[:, :2], b[:, :2] + b[:, 2:], axis=1) for b in (truth.boxes_N4, boxes))
+    expected = {}
+    for n in np.flatnonzero(~truth.crowd_N).tolist():
+        beside = [d for d in range(200) if of[0][d] == truth.image_N[n] and iou(corners_N[n], corners_D[d]) >= 0.5]
+        if beside:
+            expected[n] = max(beside, key=lambda d: (of[1][d] == truth.category_N[n], compared.confidence_D[d]))
+    labels, shown = SetFigures(truth, detections, compared).removals()
+    assert dict(zip(labels.tolist(), shown.tolist(), strict=True)) == expected and len(expected) > 20
