@@ -12,6 +12,8 @@ from coord_eval.review.figures import SetFigures
 from coord_eval.review.planted import LEAST_LABELS, _probabilities, _rate, _regression, judged_by_planted_faults, plant
 from coord_eval.review.probability import LABEL_KINDS
 
+LABEL_STEPS, OTHER_STEPS = ((0, 0.25), (0.25, 0.5), (0.5, 1)), ((0, 0.5), (0.5, 1))
+
 
 @pytest.mark.parametrize("few", [1, 0])
 def test_faults_are_planted_only_into_enough_labels_that_are_no_crowd_regions(few):
@@ -253,19 +255,64 @@ def test_each_half_is_judged_by_the_other_and_of_twins_each_counts_less(spoilt, 
         assert np.array_equal(counted_s, np.where(is_twin_N[half_N], 0.8, 1.0))
 
 
-def test_a_removed_label_is_shown_by_an_answer_of_its_name_before_a_more_confident_one():
+def crowded_answers():
+    """Answers near 60 labels, several of one or another name on each: truth, their comparison, corners of both."""
     truth, *_ = planted_in(labels=60)
     draw = np.random.default_rng(3)
     rows = draw.choice(np.flatnonzero(~truth.crowd_N), 200)
     boxes = truth.boxes_N4[rows] * draw.uniform(0.85, 1.15, (200, 4))
     of = truth.image_N[rows], draw.integers(0, 4, 200)
     detections = Detections.of(truth, *of, boxes, draw.random(200), np.zeros(200))
-    compared = compare(truth, detections, True)
-    corners_N, corners_D = (np.append(b[:, :2], b[:, :2] + b[:, 2:], axis=1) for b in (truth.boxes_N4, boxes))
+    corners = (np.append(b[:, :2], b[:, :2] + b[:, 2:], axis=1).tolist() for b in (truth.boxes_N4, boxes))
+    return truth, detections, compare(truth, detections, True), *corners
+
+
+def test_a_removed_label_is_shown_by_an_answer_of_its_name_before_a_more_confident_one():
+    truth, detections, compared, corners_N, corners_D = crowded_answers()
     expected = {}
     for n in np.flatnonzero(~truth.crowd_N).tolist():
-        beside = [d for d in range(200) if of[0][d] == truth.image_N[n] and iou(corners_N[n], corners_D[d]) >= 0.5]
+        same = [d for d in range(200) if detections.image_D[d] == truth.image_N[n]]
+        beside = [d for d in same if iou(corners_N[n], corners_D[d]) >= 0.5]
+        names = detections.category_D == truth.category_N[n]
         if beside:
-            expected[n] = max(beside, key=lambda d: (of[1][d] == truth.category_N[n], compared.confidence_D[d]))
+            expected[n] = max(beside, key=lambda d, names=names: (names[d], compared.confidence_D[d]))
     labels, shown = SetFigures(truth, detections, compared).removals()
     assert dict(zip(labels.tolist(), shown.tolist(), strict=True)) == expected and len(expected) > 20
+
+
+def test_figures_of_an_answer_are_what_lies_beside_it_without_the_removed_label():
+    truth, detections, compared, corners_N, corners_D = crowded_answers()
+    figures = SetFigures(truth, detections, compared)
+    removed, shown = figures.removals()
+    rows, without = np.append(shown, np.arange(200)), np.append(removed, np.full(200, -1))
+    found = figures.of_answers(rows, without)
+
+    def within(a, b):
+        """The share of the first box that lies in the second."""
+        sides = [max(min(a[k + 2], b[k + 2]) - max(a[k], b[k]), 0) / (a[k + 2] - a[k]) for k in (0, 1)]
+        return sides[0] * sides[1]
+
+    for row, d, gone in zip(found, rows.tolist(), without.tolist(), strict=True):
+        image, name, own = detections.image_D[d], detections.category_D[d], corners_D[d]
+        labels = [n for n in np.flatnonzero(~truth.crowd_N & (truth.image_N == image)).tolist() if n != gone]
+        same, other = ([corners_N[n] for n in labels if (truth.category_N[n] == name) == is_] for is_ in (True, False))
+        better = [
+            corners_D[e]
+            for e in np.flatnonzero((detections.image_D == image) & (detections.category_D == name)).tolist()
+            if (compared.confidence_D[e], -e) > (compared.confidence_D[d], -d)
+        ]
+        expected = [np.clip(max((iou(own, box) for box in same), default=0), *ends) for ends in LABEL_STEPS]
+        expected += [np.clip(max((iou(own, box) for box in other), default=0), *ends) for ends in OTHER_STEPS]
+        expected += [
+            max((within(own, box) for box in same), default=0),
+            max((within(box, own) for box in same), default=0),
+        ]
+        expected += [
+            max((iou(own, box) for box in better), default=0),
+            max((within(own, box) for box in better), default=0),
+        ]
+        assert row[:9] == pytest.approx(expected), (d, gone)
+        assert row[12:15] == pytest.approx(
+            [np.log1p(len(same)), np.log1p(len(better)), np.clip(len(same) - len(better), -3, 3)]
+        )
+        assert row[17:19].tolist() == [not same, not better]
