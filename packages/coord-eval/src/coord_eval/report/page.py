@@ -37,6 +37,7 @@ def write_report(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root or evaluation.truth.root
+    document = evaluation.to_json()  # first: COCO's tables take most memory, and what follows keeps its own
     kinds = classify_errors(evaluation)
     findings = costly_errors(evaluation, kinds)
     threshold = drawn_from(evaluation)
@@ -61,7 +62,7 @@ def write_report(
     ]
     about = {"date": time.strftime("%Y-%m-%d %H:%M"), **(facts or {})}
     html = page(title or "Evaluation", "\n".join(part for part in parts if part), facts=about)
-    write_text(folder / "evaluation.json", evaluation.to_json())
+    write_text(folder / "evaluation.json", document)
     write_text(folder / "report.html", html)
     return folder / "report.html"
 
