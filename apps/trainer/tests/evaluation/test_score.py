@@ -120,7 +120,7 @@ def test_checkpoints_of_shapes_are_compared_by_their_own_measure():
      (0, 15, 0, ["15 objects"])],
 )  # fmt: skip
 def test_what_is_scored_and_told_has_the_options_and_the_limit_of_the_run(monkeypatch, limit, beyond, problems, told):
-    """Answers of a file may be diagnosed; those of a run that trains are not, which would take time at each evaluation."""
+    """Answers of a file may be diagnosed; those of a run that trains are not, each time anew."""
     limit = limit or None
     config = tiny_config(data={"max_objects": 5, "order": "given"}, evaluation={"limit": limit})
     counts = np.array([9, 2, 6, 15])
