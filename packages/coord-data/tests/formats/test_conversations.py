@@ -7,7 +7,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data import ReadingRules, load_annotated
-from coord_data.formats.negatives import IN_THOUGHT
+from coord_data.formats.negatives import IN_THOUGHT, says_no_box, says_none
 from coord_data.reading.read import read_source
 
 TURNS = {"from": "human", "value": "<image>\nFind every cat."}
@@ -152,3 +152,26 @@ def test_image_that_the_question_of_qwen_vl_names_is_found(tmp_path):
     turns = [question, {"from": "assistant", "value": "<ref>cat</ref><box>(100,200),(300,400)</box>"}]
     found = read(tmp_path, {"id": "1", "conversations": turns})
     assert found_in(found) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}
+
+
+NO_BOX = [None, [], "none", "[]", "There is no dog.", [0, 0, 0, 0], [0.0, -0.0], [None, 0]]
+SOME_BOX = [False, 0, [False] * 4, [""] * 4, [[]], ["none"], [0, 0, 0, 1], {}, "0 0 5 5", "no 3"]
+
+
+def test_only_nothing_and_zeros_state_that_there_is_no_box():
+    assert [says_no_box(value) for value in (*NO_BOX, *SOME_BOX)] == [True] * len(NO_BOX) + [False] * len(SOME_BOX)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        *[(text, True) for text in ("", "N/A", "nothing", "NULL", "{ }", "```json\n[]\n```", "'none'", "None!")],
+        *[(f"There {verb} dogs here", True) for verb in ("are no", "is no", "were not any", "was no")],
+        *[(f"No dog {end}.", True) for end in ("found", "is present", "in the image", "can be seen")],
+        *[(f"{start} any dog", True) for start in ("I cannot see", "can not find", "I don't see", "did not detect")],
+        *[(text, False) for text in ("No", "No, it is red.", "none of them 3", "There is no dog at <box>", "[1]")],
+        *[(text, False) for text in ("There are two dogs", "I cannot say", "no [1, 2] found", "a dog, none else")],
+    ],
+)
+def test_words_of_an_answer_say_that_there_is_no_object(text, says):
+    assert says_none(text) is says

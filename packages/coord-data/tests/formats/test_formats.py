@@ -3,6 +3,7 @@
 import pytest
 from PIL import Image
 
+from coord_codec import InputError
 from coord_data import ReadingRules, load_annotated, open_source
 from coord_data.formats.registry import FORMATS, format_table, register_reader
 from coord_data.reading.read import read_source
@@ -61,6 +62,24 @@ def test_names_of_formats_are_those_of_the_table():
         ReadingRules(format="cocoa")
     lines = format_table().splitlines()
     assert [line.split("`")[1] for line in lines[2:]] == list(FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_read"),
+    [
+        *[(name, True) for name in ("_annotations.coco.json", "instances.json", "instances_val2017.json")],
+        ("instances_default.JSON", True),
+        ("a.json", False),
+    ],
+)
+def test_coco_file_is_told_from_other_files_of_its_folder_by_its_name(tmp_path, name, is_read):
+    (tmp_path / name).write_text(FORMATS["coco"].examples["box"].files["a.json"])
+    (tmp_path / "_made.json").write_text('{"made": "today"}')
+    if is_read:
+        assert open_source(tmp_path).path == tmp_path / name
+    else:
+        with pytest.raises(InputError, match="name one of the files"):
+            open_source(tmp_path)
 
 
 def test_registered_reader_is_tried_first_and_takes_no_example_away(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from coord_codec import InputError
-from coord_data.formats.label_files import find_labels
+from coord_data.formats.label_files import find_labels, labels_without_image
 
 
 @pytest.fixture
@@ -40,6 +40,14 @@ TWO = "ds/images/train/0.jpg ds/images/val/0.jpg"
         ("ds/labels/train/0.txt other/train/0.jpg", "ds", "other", ["labels/train/0"]),
         ("ds/new/0.txt old/images/0.jpg old/labels/0.txt", "ds/new", "old/images", ["0"]),
         ("ds/a/0.txt ds/b/1.txt ds/classes.txt other/0.jpg other/classes.jpg", "ds", "other", ["a/0", None]),
+        ("ds/0.jpg ds/0.png ds/0.txt ds/0.jpg.txt", "ds", None, ["0.jpg"]),
+        (
+            "ds/images/b/images/0.jpg ds/images/b/labels/0.txt ds/labels/b/images/0.txt",
+            "ds",
+            None,
+            ["images/b/labels/0"],
+        ),
+        ("ds/Images/0.jpg ds/Labels/0.txt", "ds", None, ["Labels/0"]),
     ],
 )
 def test_labels_are_found_by_their_path_and_a_single_name(lay, files, top, images, expected):
@@ -64,3 +72,16 @@ def test_labels_behind_a_link_belong_to_the_folder(lay, tmp_path):
     (tmp_path / "ds" / "labels").symlink_to(tmp_path / "disk")
     found, _ = lay("", "ds", "ds/images")
     assert list(found.values()) == ["ds/labels/0.txt"]
+
+
+def test_labels_without_image_are_those_with_boxes_in_the_folders_of_the_labels(lay, tmp_path):
+    files = "a.jpg.txt b.txt .c.txt classes.txt e.TXT words.txt empty.txt four.txt g.json"
+    lay(
+        "ds/images/a.jpg ds/images/h.PNG ds/labels/h.txt ds/other/i.txt "
+        + " ".join(f"ds/labels/{f}" for f in files.split())
+    )
+    for path in (tmp_path / "ds").rglob("*.*"):
+        if path.suffix not in (".jpg", ".PNG") and path.stem != "empty":
+            path.write_text({"words": "not a box at all", "four": "0 1 1 1"}.get(path.stem, "\n0 .5 .5 .2 .2\n"))
+    labelled = find_labels(sorted((tmp_path / "ds" / "images").glob("a.jpg")), tmp_path / "ds")
+    assert [path.name for path in labels_without_image(labelled)] == ["b.txt", "e.TXT"]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +76,7 @@ def test_parquet_of_the_hub_has_its_boxes_and_the_names_of_its_schema(tmp_path, 
     assert (source.format, source.named) == ("coco", path)
 
 
+@pytest.mark.slow
 def test_parquet_that_datasets_itself_writes_is_read(tmp_path):
     datasets = pytest.importorskip("datasets")
     objects = {"bbox": datasets.List(datasets.Value("float32")), "category": datasets.ClassLabel(names=["cat", "dog"])}
@@ -208,10 +210,25 @@ OF_CORNERS, OF_SIZE, OF_FRACTIONS = [100, 30, 180, 90], [100, 50, 40, 30], [0.1,
         ([OF_CORNERS] * 9 + [OF_SIZE], None),
         ([OF_FRACTIONS, [0, 0, 2, 1.5]], "xyxy,unit"),
         ([OF_FRACTIONS, [0, 0, 2.1, 1.5]], None),
+        ([[0.3, 0.3, 0.8, 0.8]], "xywh,unit"),  # fractions may leave the image by a tenth
+        ([[0.3, 0.3, 0.81, 0.8]], "xyxy,unit"),
+        ([[100, 30, 102, 70]], None),  # and pixels by two
+        ([[100, 30, 103, 70]], "xyxy,stated"),
+        ([OF_CORNERS, [100, 30, 100, 40]], None),  # no corners: nothing lies between
+        ([OF_CORNERS, [100, 30, 20, 30]], None),
+        ([[0, 0, 1, 1]], None),  # may be pixels as well
+        ([[0, 0, 1, 1], [10, 10, 90, 80]], None),
+        ([OF_CORNERS, (50, 20, 80, 60, 80 * 60)], None),  # by the area of the size
+        ([OF_SIZE, (50, 20, 80, 60, 30 * 40)], None),
+        ([(50, 20, 80, 60, 30 * 40)], "xyxy,stated"),
+        ([(50, 20, 80, 60, 30 * 41)], None),  # by no area
+        ([OF_CORNERS, [1, 2, 3], "a", None, [1, 2, 3, math.inf], [1, 2, True, 4]], "xyxy,stated"),  # none is a box
+        ([[1, 2, 3]], None),
     ],
 )
 def test_order_and_unit_are_those_of_ten_boxes_against_one(stated, read_as):
-    assert order_and_unit([[{"bbox": box} for box in stated]], [(200, 100)])[0] == read_as
+    objects = [{"bbox": box[:4] if box else box, "area": box[4] if isinstance(box, tuple) else None} for box in stated]
+    assert order_and_unit([objects], [(200, 100)])[0] == read_as
 
 
 CAT, CATS = ("cat", 0.2, 0.2, 0.6, 0.8), {"bbox": [BOX], "category": ["cat"]}
@@ -224,6 +241,11 @@ COLUMNS = {
     "decimals": ({"boxes": DECIMALS, "labels": [["cat"], ["cat"]]}, None, [CAT]),
     "times": ({"boxes": [[BOX], [BOX]], "labels": [["cat"], ["cat"]], "at": TIMES}, None, [CAT]),
     "a number beside a name": ({"objects": [CATS | {"category": [7], "category_name": ["cat"]}] * 2}, None, [CAT]),
+    "lists of names beside a number": (
+        {"bboxes": [[BOX], []], "labels": [[["a"]], []], "category": [[7], []]},
+        None,
+        [("7", *CAT[1:])],
+    ),
     "one box a row": (BOXED, None, [CAT]),
     "fractions": ({"objects": [{"bbox": [[0.2, 0.2, 0.4, 0.6]], "category": ["cat"]}] * 2}, None, [CAT]),
     "corners that leave the image as sizes": (
@@ -346,6 +368,10 @@ def test_a_tar_has_one_photograph_and_one_json_with_boxes_of_each_key(tmp_path, 
     [
         ({"a.left.jpg": 0, "a.right.jpg": 1, "a.json": STATED}, "image=left.jpg"),
         ({"a.jpg": 0, "a.boxes.json": STATED, "a.other.json": STATED}, "boxes=boxes.json"),
+        (
+            {"a.jpg": 0, "a.json": json.dumps({"hands": CATS, "faces": CATS | {"bbox": [[0, 0, 9, 9]]}}).encode()},
+            "boxes=hands",
+        ),
     ],
 )
 def test_several_members_that_fit_are_refused_until_one_is_chosen(tmp_path, members, choice):
@@ -353,6 +379,8 @@ def test_several_members_that_fit_are_refused_until_one_is_chosen(tmp_path, memb
     with pytest.raises(InputError, match=f"--fields {choice}"):
         open_source(path)
     assert list(read(path, fields=choice).values()) == [[CAT]]
+    if choice == "boxes=hands":
+        assert list(read(path, fields=f"{choice}.bbox").values()) == [[CAT]]
 
 
 def test_fields_are_of_packed_files_alone(tmp_path):
@@ -364,3 +392,195 @@ def test_fields_are_of_packed_files_alone(tmp_path):
 def test_objects_of_lists_of_other_lengths_keep_what_belongs_to_each_box():
     record = {"objects": {"bbox": [BOX, BOX], "label": ["cat", "dog"], "size": [100, 50, 3]}}
     assert [item["category"] for item in objects_of(record)[0]] == ["cat", "dog"]
+
+
+def stated_in(path, **chosen):
+    """Return the images of the unpacked file, by name: what is stated of each, and of its objects by their class."""
+    source = open_source(path, **chosen)
+    document = source.document
+    names = {row["id"]: row["name"] for row in document["categories"]}
+    return [
+        (
+            {key: value for key, value in image.items() if key not in ("id", "file_name")},
+            [
+                (names.get(row["category_id"]), {k: v for k, v in row.items() if not k.endswith("id")})
+                for row in document["annotations"]
+                if row["image_id"] == image["id"]
+            ],
+        )
+        for image in document["images"]
+    ]
+
+
+ITEM = {"bbox": BOX}
+UNPACKED = {
+    "two images of one id": ([[ITEM | {"label": "cat"}], [ITEM | {"label": "dog"}]], {"image_id": [7, 7]}),
+    "an id that is none": ([[ITEM | {"label": "cat"}], [ITEM | {"label": "dog"}]], {"image_id": [7, None]}),
+    "stated sizes": ([[ITEM | {"label": "cat"}], []], {"width": [0, 100.0], "height": [50, None]}),
+    "values that are null": ([[ITEM | {"label": "cat", "area": None, "iscrowd": 0}], []], {}),
+    "a crowd by another name": ([[ITEM | {"label": "cat", "is_crowd": True, "area": 4.5}], []], {}),
+    "an object without a class": ([[ITEM | {"label": None}, ITEM | {"label": "cat"}], []], {}),
+    "whole numbers in doubles": ([[ITEM | {"label": 3.0}], [ITEM | {"label": 3.5}]], {}),
+}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+@pytest.mark.parametrize("case", UNPACKED)
+def test_all_that_is_stated_beside_a_box_is_unpacked_with_its_own_image(tmp_path, case, kind):
+    objects, of_images = UNPACKED[case]
+    if kind == "parquet":
+        path = hub(tmp_path / "a.parquet", {"objects": objects, **of_images})
+    else:
+        records = [
+            {"objects": own, **{key: values[n] for key, values in of_images.items()}} for n, own in enumerate(objects)
+        ]
+        members = {f"{n}.jpg": encoded(n) for n in range(2)}
+        members |= {f"{n}.json": json.dumps(record).encode() for n, record in enumerate(records)}
+        path = tar(tmp_path / "a.tar", members)
+
+    def named(item):
+        label = item["label"]
+        kept = {k: v for k, v in item.items() if k not in ("label", "is_crowd") and v is not None}
+        kept |= {"iscrowd": True} if "is_crowd" in item else {}
+        return label if label is None else f"{label:g}" if isinstance(label, float) else label, kept
+
+    sizes = [
+        {k: values[n] for k, values in of_images.items() if k != "image_id" and values[n] is not None} for n in (0, 1)
+    ]
+    assert stated_in(path) == [(sizes[n], [named(item) for item in own]) for n, own in enumerate(objects)]
+
+
+def test_rows_of_one_name_are_of_one_image_only_where_their_pixels_are_equal(tmp_path):
+    one, other = encoded(0), encoded(1)
+    rows = [("a.jpg", one, "cat"), ("a.jpg", other, "dog"), ("a.jpg", one, "cow"), ("b.jpg", one, "hen")]
+    columns = {"image": [{"bytes": content, "path": name} for name, content, _ in rows], "label": [r[2] for r in rows]}
+    crowd = {"bbox": [BOX] * 4, "area": [1.0, 2.0, 3.0, 4.0], "is_crowd": [0, 0, 1, 0], "other": [5] * 4}
+    pa.parquet.write_table(pa.table({**columns, **crowd}), tmp_path / "a.parquet")
+    assert [
+        [(desc, row["area"], row["iscrowd"]) for desc, row in own] for _, own in stated_in(tmp_path / "a.parquet")
+    ] == [[("cat", 1, 0), ("cow", 3, 1)], [("dog", 2, 0)], [("hen", 4, 0)]]
+    assert [
+        sorted({*row} & {"other", "is_crowd"}) for _, own in stated_in(tmp_path / "a.parquet") for _, row in own
+    ] == [[]] * 4
+
+
+def test_phrases_of_any_shard_and_images_of_another_choice_are_read_anew(tmp_path):
+    fractions = {"bbox": [[0.2, 0.2, 0.6, 0.7]] * 2}
+    hub(tmp_path / "train-0.parquet", {**fractions, "instruction": ["cat", "dog"]}, paths=("0.jpg", "1.jpg"))
+    hub(tmp_path / "train-1.parquet", {**fractions, "label": ["cat", "dog"]}, paths=("2.jpg", "3.jpg"))
+    assert open_source(tmp_path).read_as == "xyxy,unit"
+    columns = {"bbox": [BOX, BOX], "label": ["cat", "dog"], "category": ["cow", "hen"]}
+    path = hub(tmp_path / "b.parquet", columns)
+    read_by = {name: read(path, fields=f"label={name}")["a.jpg"][0][0] for name in ("label", "category", "label")}
+    assert read_by == {"label": "cat", "category": "cow"}
+
+
+def test_file_of_a_folder_that_is_no_packed_file_is_named(tmp_path):
+    hub(tmp_path / "data_0.parquet", OF_OBJECTS)
+    (tmp_path / "data_1.parquet").write_text("no table")
+    with pytest.raises(InputError, match=r"data_1.parquet: cannot be read"):
+        open_source(tmp_path)
+
+
+def test_all_that_was_left_out_is_told_beside_how_boxes_are_read(tmp_path):
+    columns = {"objects": [CATS, CATS], "faces": [CATS, CATS], "label": ["street", "yard"]}
+    path = hub(tmp_path / "a.parquet", columns)
+    rows = pa.parquet.read_table(path)["image"].to_pylist()
+    table = pa.parquet.read_table(path).set_column(0, "image", pa.array([rows[0], {**rows[1], "bytes": None}]))
+    pa.parquet.write_table(table, path)
+    notes = [note.removeprefix(f"{path}: ") for note in open_source(path).notes]
+    assert [note[:30] for note in notes] == [
+        "the boxes of faces.bbox are no",
+        "1 rows whose image is a path o",
+        "boxes are read as a corner and",
+    ]
+
+
+def test_numbers_of_a_class_outside_of_its_names_have_none_and_rows_without_a_name_are_counted_in_all(tmp_path):
+    features = {"objects": {"feature": {"bbox": {}, "category": LABEL}}}
+    objects = [[{"bbox": BOX, "category": n} for n in (-1, 0, 1, 2)], [{"bbox": BOX, "category": 1}]]
+    path = hub(tmp_path / "a.parquet", {"objects": objects}, features, paths=(None, None))
+    assert [[desc for desc, _ in own] for _, own in stated_in(path)] == [[None, "cat", "dog", None], ["dog"]]
+    assert [image["file_name"] for image in open_source(path).document["images"]] == ["a-0000000.jpg", "a-0000001.jpg"]
+    table = pa.parquet.read_table(path)
+    rows = [{**row, "bytes": row["bytes"] if n else None} for n, row in enumerate(table["image"].to_pylist())]
+    pa.parquet.write_table(table.set_column(0, "image", pa.array(rows)), path)
+    assert [image["file_name"] for image in open_source(path).document["images"]] == ["a-0000001.jpg"]
+
+
+def of_class(name, **more):
+    return json.dumps({"boxes": [BOX], "labels": [name], **more}).encode()
+
+
+MEMBERS = {
+    "names of several folders": (
+        {"0/a.jpg": 0, "1/a.jpg": 1, "0/a.json": of_class("cat"), "1/a.json": of_class("dog")},
+        {"0/a.jpg": ["cat"], "1/a.jpg": ["dog"]},
+        [],
+    ),
+    "names of several folders, and of a JSON of their own": (
+        {"0/a.jpg": 0, "1/a.jpg": 1, "0/a.boxes.json": of_class("cat"), "1/a.boxes.json": of_class("dog")},
+        {"0/a.jpg": ["cat"], "1/a.jpg": ["dog"]},
+        [],
+    ),
+    "objects with a class beside those with a description": (
+        {
+            "a.jpg": 0,
+            "a.json": json.dumps([{"desc": "cat", "bbox": BOX}]).encode(),
+            "b.jpg": 1,
+            "b.json": of_class("dog"),
+        },
+        {"b.jpg": ["dog"]},
+        [],
+    ),
+    "a name that another one begins with": (
+        {"a.jpg": 0, "a.v1.jpg": 1, "a.json": of_class("cat"), "a.v1.json": of_class("dog")},
+        {"a.jpg": ["cat"], "a.v1.jpg": ["dog"]},
+        [],
+    ),
+    "images alone, twice": (
+        {"a.jpg": 0, "a.json": of_class("cat"), "b.jpg": 1, "c.jpg": 2},
+        {"a.jpg": ["cat"]},
+        ["2 images without annotations, left out"],
+    ),
+    "images beside, twice": (
+        {
+            "a.jpg": 0,
+            "a.mask.png": 1,
+            "a.json": of_class("cat"),
+            "b.jpg": 2,
+            "b.mask.png": 3,
+            "b.json": of_class("dog"),
+        },
+        {"a.jpg": ["cat"], "b.jpg": ["dog"]},
+        ["2 images mask.png beside others, or masks without a photograph, not read"],
+    ),
+    "one of two that cannot be read": (
+        {"a.jpg": 0, "a.json": of_class("cat"), "a.more.json": b"{", "b.jpg": 1, "b.json": of_class("dog")},
+        {"b.jpg": ["dog"]},
+        ["1 images with JSON that cannot be read, such as a.more.json, left out"],
+    ),
+    "empty lists and objects": (
+        {"a.jpg": 0, "a.json": b'{"objects": []}', "b.jpg": 1, "b.json": b"[]", "c.jpg": 2, "c.json": of_class("cat")},
+        {"a.jpg": [], "b.jpg": [], "c.jpg": ["cat"]},
+        [],
+    ),
+    "numbers and text in place of objects": (
+        {"b.jpg": 0, "b.json": b"3", "c.jpg": 1, "b.v1.jpg": 2, "b.v1.json": b'"x"', "c.json": of_class("cat")},
+        {"c.jpg": ["cat"]},
+        ["2 images with JSON that cannot be read, such as b"],
+    ),
+    "suffixes in capitals": ({"a.JPG": 0, "a.json": of_class("cat")}, {"a.JPG": ["cat"]}, []),
+}
+
+
+@pytest.mark.parametrize("last_first", [False, True])
+@pytest.mark.parametrize("case", MEMBERS)
+def test_members_of_a_tar_belong_together_by_their_whole_names_and_are_counted(tmp_path, case, last_first):
+    members, expected, notes = MEMBERS[case]
+    order = list(members)[:: -1 if last_first else 1]
+    path = tar(tmp_path / "a.tar", {k: encoded(v) if isinstance(v := members[k], int) else v for k in order})
+    assert {image: [desc for desc, *_ in objects] for image, objects in read(path).items()} == expected
+    *told, order = (note.removeprefix(f"{path}: ") for note in open_source(path).notes)
+    assert all(note.startswith(start) for note, start in zip(told, notes, strict=True))
+    assert order.startswith("boxes are read as")

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data import load_annotated
+from coord_data import load_annotated, open_source
 from coord_data.reading.read import read_source
 
 SIZE = (200, 100)
@@ -91,6 +91,21 @@ def test_labelme_image_is_found_by_its_name(folder):
     write_labelme(folder / "a.json", ("rectangle", [20, 10], [60, 40]), imagePath="..\\photos\\a.png")
     (record,) = read_source(folder / "a.json").annotations.instances
     assert record.image == "a.png"
+    for name in ("photos", "old"):
+        (folder / name).mkdir()
+        Image.new("RGB", SIZE).save(folder / name / "c.png")
+    write_labelme(folder / "a.json", ("rectangle", [20, 10], [60, 40]), imagePath="photos\\c.png")
+    (record,) = read_source(folder / "a.json").annotations.instances
+    assert record.image == "photos/c.png"
+
+
+@pytest.mark.parametrize("others", [1, 9, 30])
+def test_labelme_folder_is_recognised_beside_other_files_whose_names_come_first(folder, others):
+    for n in range(others):
+        (folder / f"_{n:02}.json").write_text('{"made": "today"}')
+    for n in range(max(2, others // 2)):
+        write_labelme(folder / f"a{n}.json", ("rectangle", [20, 10], [60, 40]), imagePath="a.png")
+    assert open_source(folder).format == "labelme"
 
 
 def test_labelme_parts_of_a_group_are_one_object_and_ignore_is_no_class(folder):

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from coord_codec.fields import rotated_corners, turn_of
+from coord_codec.fields import DELETED, rotated_corners, turn_of
 from coord_data.formats.registry import FORMATS
+from coord_data.formats.stated_fields import kept
 from coord_data.reading.read import read_source
 from coord_data.sources.raw import around
 
@@ -174,6 +175,20 @@ def test_deleted_object_is_never_a_target(folders, kind):
     found = read(folders, kind, {"deleted": 1})
     assert not boxes(found)
     assert found.problems or any("deleted" in note for note in found.notes)
+
+
+def test_deleted_objects_are_counted_one_by_one_beside_fields_that_are_not_read():
+    objects = [{"deleted": 1}, {"bbox": BOX}, "no object", {"deleted": True, "part": {"x": 1}}, {"is_deleted": "yes"}]
+    remaining, notes = kept(objects, frozenset(["bbox"]), {})
+    assert remaining == objects[1:3]
+    assert notes.count(DELETED) == 3 and len(notes) == 4
+
+
+@pytest.mark.parametrize("fields", [{}, {"angle": 30}])
+def test_box_of_three_numbers_is_told_as_such_whatever_stands_beside_it(folders, fields):
+    folder = folders["qwen-pixels"]
+    found = read_source(write_qwen(folder, fields, BOX[:3]), folder, "qwen-pixels", on_bad_box="drop_box").annotations
+    assert ["four" in problem.message for problem in found.problems] == [True]
 
 
 @pytest.mark.parametrize("kind", WRITERS)

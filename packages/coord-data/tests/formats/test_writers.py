@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.formats.writers import WRITERS, Sides, counted_by
+from coord_data.formats.writers import WRITERS, Sides, counted_by, sides_of
 from coord_data.reading.read import read_source
 
 SIZE = (200, 100)
@@ -246,3 +246,21 @@ def test_what_corners_of_an_unknown_writer_show(shown):
     else:
         expected = "from-0-to-last" if shown[1:] == (False, True, False) else "from-0"
     assert counted_by(None, Sides(3, 0, *shown)).origin.word == expected
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sides_of_a_file_are_those_of_either_axis_and_any_box(axis):
+    """A side at the border of one axis has another place on the other one."""
+    names = {-2: "", -1: "before_end", 0: "at_end", 1: "past_end", 2: ""}
+    for beyond, name in names.items():
+        box = [20, 10, 60, 50]
+        box[2 + axis] = SIZE[axis] + beyond
+        for boxes in ([box, CAR], [CAR, box]):
+            assert sides_of(boxes, SIZE, False) == Sides(1)._replace(**{name: True} if name else {})
+            assert sides_of(boxes, None, True) == Sides(1, 1)
+    box = [20, 10, 60, 50]
+    box[axis] = 0
+    for boxes in ([box, CAR], [CAR, box]):
+        assert sides_of(boxes, SIZE, False) == Sides(1, at_0=True)
+    shown = [sides_of([box], SIZE, True), sides_of([CAR], SIZE, False), sides_of([(5, 5, *SIZE)], SIZE, True)]
+    assert sum(shown, Sides()) == Sides(3, 2, True, True)

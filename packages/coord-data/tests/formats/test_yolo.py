@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
+from coord_data.formats.poses import are_poses
 from coord_data.formats.yolo import held_out
 from coord_data.reading.read import read_source
 
@@ -284,6 +285,19 @@ def test_ten_rows_tell_poses_from_triangles(lay):
     assert boxes(read_source(lay(files | {"labels/a.txt": "\n".join(rows[:9])}))) == {"images/a.jpg": 9}
     with pytest.raises(InputError, match="and no outlines"):
         read_source(lay(files | {"labels/a.txt": "\n".join(rows)}))
+
+
+@pytest.mark.parametrize(
+    ("row", "are"),
+    [
+        ([0.5, 0.5, 0.4, 0.3, 0.45, 0.4, 0.6, 0.6, 0, 0, 0, 0, 0.55, 0.45], True),  # two keypoints without a label
+        ([0.5, 0.5, 0.4, 0.3, 0.45, 0.4, 0.6, 0.6, 0.5, 0.5, 0.45, 0.4], False),  # comes back to its vertices
+        ([0.3, 0.3, 0.6, 0.3, 0.6, 0.4, 0.45, 0.4, 0.3, 0.4], False),  # a vertex in the middle of a side
+        ([0.3, 0.3, 0.3, 0.4, 0.45, 0.4, 0.6, 0.4, 0.6, 0.3], False),  # the other way round
+    ],
+)
+def test_rows_are_poses_unless_outlines_explain_them(row, are):
+    assert are_poses([row] * 12) is are
 
 
 def outlines(draw, corners):

@@ -50,12 +50,14 @@ def tar_samples(file: Path, fields: Mapping[str, str], told: Counter[str]) -> It
         pairs = _pairs([name for _, name in members], fields, file, told)
         read = {name for kinds in pairs.values() for name in kinds.values()}
         parsed = {name: _parsed(_content(archive, member)) for member, name in members if name in read}
+        unreadable = ""
         for member, name in members:
             if name not in pairs:
                 continue
             records = {kind: parsed[own] for kind, own in pairs[name].items()}
-            if any(record is None for record in records.values()):
-                told[f"images with JSON that cannot be read, such as {next(iter(pairs[name].values()))}, left out"] += 1
+            if faulty := [pairs[name][kind] for kind, record in records.items() if record is None]:
+                unreadable = unreadable or faulty[0]
+                told[f"images with JSON that cannot be read, such as {unreadable}, left out"] += 1
                 continue
             kinds = [kind for kind, record in records.items() if _holds_boxes(record)]
             wanted = fields.get("boxes")
