@@ -230,3 +230,13 @@ def test_object_without_keypoints_by_its_own_count_is_ignored(stated, visible, r
     truth["annotations"] = [{**rows[0], "keypoints": points[0]}, {**rows[1], "keypoints": points[1], **stated}]
     found = [{"image_id": 1, "category_id": 1, "keypoints": points[0], "score": 0.9}]
     assert score(truth, found, answers=AnswerSettings(geometry="keypoints")).shapes["AR"] == recall
+
+
+def test_object_that_is_found_only_among_those_of_its_size_is_missed():
+    """Both overlap the one answer, which is that of the nearer; the other is alone in its range of areas."""
+    truth = {"images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 100}]}
+    truth["categories"] = [{"id": 1, "name": "cat"}]
+    rows = [{"bbox": [10, 10, 40, side], "area": area} for side, area in ((40, 500), (44, 5000), (46, 20000))]
+    truth["annotations"] = [{**row, "id": n, "image_id": 1, "category_id": 1} for n, row in enumerate(rows, 1)]
+    found = [{"image_id": 1, "category_id": 1, "score": 0.9, "segmentation": [[10, 10, 50, 10, 50, 50, 10, 50]]}]
+    assert score(truth, found, answers=POLYGONS).shapes["mean"] == pytest.approx(1 / 3)
