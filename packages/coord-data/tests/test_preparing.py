@@ -267,8 +267,11 @@ def test_objects_of_other_classes_are_counted_and_faults_take_their_record_away(
     assert list(usable(rows, [None] * 3, None, [], notes)) == rows and notes[OTHER] == 3
 
 
+@pytest.mark.parametrize("limit", [1, 5000])
 @pytest.mark.parametrize("change", ["box", "image", "order"])
-def test_digest_of_a_small_set_changes_with_its_boxes_and_its_pixels(tmp_path, change):
+def test_digest_of_a_set_changes_with_its_boxes_and_its_pixels(tmp_path, monkeypatch, change, limit):
+    """Of a set with many images whose format is no stream the sizes of the files count."""
+    monkeypatch.setattr("coord_data.reading.image_set.FULL_CHECK_LIMIT", limit)
     source = records(tmp_path, {"image": "1.png"}, {"image": "2.png"})
     before = load_annotated(source).digest
     assert load_annotated(source).digest == before
