@@ -249,9 +249,9 @@ def test_object_that_several_copies_add_is_joined_once_and_to_records_without_a_
     files = [("a", made("a1"), [CAT]), ("b", made("a1"), [owl, DOG]), ("c", made("a1"), [CAT, near, hen])]
     names, looks, instances = of_set(files)
     asked = instances[0].model_copy(update={"query": "the cat"})
-    (kept, phrase), dropped = without_duplicates([*instances, asked], names, looks, "exact", join=True)
+    (first, kept, phrase), dropped = without_duplicates([asked, *instances, asked], names, looks, "exact", join=True)
     assert [(o.desc, o.bbox) for o in kept.objects] == [CAT, owl, DOG, hen]
-    assert phrase == asked and [(row.image, row.kept, row.same_boxes) for row in dropped] == [
+    assert first == phrase == asked and [(row.image, row.kept, row.same_boxes) for row in dropped] == [
         ("b", "a", False),
         ("c", "a", False),
     ]
