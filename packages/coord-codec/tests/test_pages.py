@@ -30,6 +30,21 @@ def test_metric_of_zero_is_a_number_and_one_below_it_is_undefined(value, text):
     assert number(value) == text
 
 
+def test_boxes_found_are_thinner_than_answers_and_errors_thicker_in_crowded_images_too():
+    style = page("Boxes", "")
+    rule = r"^{} \.{}\b[^{{]*{{[^}}]*stroke-width: ([\d.]+)"
+    for kind in ("overlay", "fine"):
+        width = {
+            name: float(re.search(rule.format(rf"\.{kind}", name), style, re.M)[1]) for name in ("truth", "casing")
+        }
+        plain = float(re.search(rf"^\.{kind} rect\b[^{{]*{{[^}}]*stroke-width: ([\d.]+)", style, re.M)[1])
+        errors = [
+            float(w)
+            for w in re.findall(rf"^\.{kind} \.(?:missed|false)\b[^{{]*{{[^}}]*stroke-width: ([\d.]+)", style, re.M)
+        ]
+        assert width["truth"] < plain < min(errors) and plain < width["casing"]
+
+
 def test_cells_are_aligned_by_their_column_and_long_ones_are_broken():
     html = table(["a", "b"], [["x" * 61, "y" * 60], ["x", "y" * 61], ["x", Strong("<z>")]], words=1)
     assert re.findall(r"<t[hd](?![a-z])([^>]*)>(?=(.{1,8}))", html) == [

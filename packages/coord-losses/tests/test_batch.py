@@ -1,12 +1,15 @@
 """Rows of supervised positions, and which of them decode which object."""
 
 from dataclasses import replace
+from itertools import combinations, pairwise
+from random import Random
 
 import pytest
 import torch
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, find_layout
 from coord_losses import CoordObjective, CoordRows, ObjectiveConfig, ObjectSlots, global_denominators, supervised_rows
+from coord_losses.places import _increasing, agree
 
 START, END, WORD = 1, 2, 3
 VOCAB = CoordVocab(first_id=10, grid=CoordGrid(bins=100, scale=100))
@@ -222,7 +225,7 @@ def test_slots_refuse_layouts_that_do_not_fit_the_labels():
         ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [], VOCAB)
 
 
-def test_global_denominators_count_what_the_objective_counts():
+def test_global_denominators_count_what_the_objective_counts(monkeypatch):
     samples = [[-100, *answer(*BINS)], [-100, WORD, 12, -100, WORD], [20, 12, WORD]]  # a first label is no target
     batches = []
     for sample in samples:
@@ -236,11 +239,29 @@ def test_global_denominators_count_what_the_objective_counts():
     assert global_denominators(batches, VOCAB) == expected
     assert global_denominators(batches, VOCAB, lambda x: 2 * x) == {k: 2 * v for k, v in expected.items()}
     assert global_denominators([(batches[1][0], None)], None) == {"tokens": 3, "coord_tokens": 0, "objects": 0}
+    # Where ranks are known, their sum; a function that is given stands in its place.
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda x: x.mul_(3))
+    assert global_denominators(batches, VOCAB) == {k: 3 * v for k, v in expected.items()}
+    assert global_denominators(batches, VOCAB, lambda x: 2 * x) == {k: 2 * v for k, v in expected.items()}
 
 
 def test_slots_check_shapes_and_move_together():
-    with pytest.raises(ValueError, match=r"\[M, 4\]"):
-        ObjectSlots(torch.zeros(2, 4, dtype=torch.long), torch.zeros(1, 4), torch.zeros(2, dtype=torch.long))
+    for rows, boxes, image in (
+        ((2, 4), (1, 4), (2,)),
+        ((1, 4), (2, 4), (2,)),
+        ((2, 5), (2, 4), (2,)),
+        ((1, 4), (1, 4), ()),
+    ):
+        with pytest.raises(ValueError, match=r"\[M, 4\]"):
+            ObjectSlots(torch.zeros(rows).long(), torch.zeros(boxes), torch.zeros(image).long())
+    for rows, true, of in (((3,), (2,), (3,)), ((2,), (3,), (3,)), ((3,), (3,), (2,)), ((3, 1), (3, 1), (3, 1))):
+        with pytest.raises(ValueError, match=r"\[P\] each"):
+            CoordRows(torch.zeros(rows).long(), torch.zeros(true), torch.zeros(of).long())
+    nothing = CoordRows(torch.zeros(0).long(), torch.zeros(0), torch.zeros(0).long())
+    assert nothing.is_x_P.shape == nothing.is_angle_P.shape == (0,)
+    three = CoordRows(torch.arange(8), torch.zeros(8), torch.tensor([0] * 2 + [3] * 4 + [4] * 2))
+    assert three.is_x_P.tolist() == 4 * [True, False]
     slots = ObjectSlots(
         torch.zeros(2, 4, dtype=torch.long), torch.zeros(2, 4), torch.zeros(2, dtype=torch.long), fallbacks=1
     )
@@ -291,3 +312,29 @@ def test_row_of_an_object_beyond_the_batch_is_refused():
         slots = ObjectSlots(torch.tensor([[2, 3, 4, found]]), torch.rand(1, 4), torch.zeros(1, dtype=torch.long))
         with pytest.raises(ValueError, match=message):
             CoordObjective(ObjectiveConfig(), VOCAB)(*rows, slots)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_order_that_is_kept_has_most_agreements_and_then_most_neighbours(seed):
+    """Against every increasing choice; of several the one with the smallest indices, from the last on."""
+    draw = Random(seed)
+    for fewer, more in ((0, 3), (1, 4), (2, 2), (3, 5), (4, 7), (5, 6)):
+        agreeing = {(i, j): draw.random() < draw.choice((0.1, 0.5)) for i in range(fewer) for j in range(more)}
+
+        def worth(chosen, agreeing=agreeing):
+            neighbours = sum(b == a + 1 for a, b in pairwise(chosen))
+            return sum(agreeing[pair] for pair in enumerate(chosen)), neighbours
+
+        found = _increasing(fewer, more, lambda i, j, agreeing=agreeing: agreeing[i, j])
+        best = max(map(worth, combinations(range(more), fewer)))
+        same = [chosen for chosen in combinations(range(more), fewer) if worth(chosen) == best]
+        assert tuple(found) in same and found[-1:] == list(min(chosen[-1:] for chosen in same))
+
+
+def test_labels_agree_with_boxes_by_the_scale_of_the_grid():
+    """A grid may have more bins than its scale, as one whose last bin is the far side, or many more."""
+    for grid in (CoordGrid(100, 100), CoordGrid(50, 100), CoordGrid(101, 100)):
+        vocab = CoordVocab(10, grid)
+        for off, same in ((-1.45, True), (1.45, True), (-1.55, False), (1.55, False)):
+            assert agree([0.3, 0.3, 0.3 + off / grid.scale, 0.3], [0.3] * 4, vocab) is same
+        assert not agree([0.3] * 3, [0.3] * 4, vocab)

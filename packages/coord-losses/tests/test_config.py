@@ -17,14 +17,16 @@ def test_presets_take_changes():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("w1_weight", -1.0),
-        ("box_weight", math.inf),
-        ("temperature", 0.0),
-        ("target_sigma", math.nan),
-        ("target_truncate", -1),
-        ("lambda_box", 1.0),
+        *((name, value) for name in (*TermWeights.model_fields, "alpha_l1", "beta_giou")
+          for value in (-1e-9, math.inf, math.nan)),
+        *((name, value) for name in ("temperature", "expectation_temperature", "target_sigma")
+          for value in (0.0, -1.0, math.inf, math.nan)),
+        *(("target_truncate", value) for value in (-1, 1.5)),
+        *(("label_smoothing", value) for value in (-1e-9, 1.0, math.nan)),
+        ("matching", "Hungarian"), ("shape_boxes", "perhaps"), ("extra_weights", {"w1": 1.0}), ("lambda_box", 1.0),
+        ("extra_weights", {"eror": 1.0}), ("term_options", {"eror": {}}), ("term_options", {"gate": {"power": 1}}),
     ],
-)
+)  # fmt: skip
 def test_config_errors_name_the_field(field, value):
     with pytest.raises(ValidationError, match=field):
         ObjectiveConfig(**{field: value})

@@ -1,6 +1,7 @@
 """Loss terms of one's own: registered once, and known to configuration, both forms, output and diagnostics."""
 
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -180,6 +181,64 @@ def test_errors_of_terms_name_term_and_remedy():
             ) if form else next(outputs)
     with pytest.raises(ValueError, match="vocab is None, but error has a weight"):
         CoordObjective(ObjectiveConfig(extra_weights={"error": 1.0}), None)
+
+
+def documented(inputs, power=1):
+    """The gate, raised to a power.
+
+    More about it.
+    """
+    return inputs.gate_C**power
+
+
+ROW = {
+    "denominator": "tokens", "default_weight": 0.5, "log_key": "mine/log", "diagnostic": True, "loss_key": "mine_loss",
+    "linear": True, "title": "my term", "unit": "nats", "formula": "g^n", "source": "a paper",
+}  # fmt: skip
+
+
+def test_row_of_a_term_says_what_was_given_and_else_what_follows_from_it():
+    plain = vars(register_term("plain", documented, needs="gate"))
+    assert plain == {
+        "name": "plain", "function": documented, "needs": ("gate",), "denominator": "coord_tokens",
+        "weight_field": None,
+        "default_weight": 0.0, "log_key": "plain", "diagnostic": False, "trainable": True, "loss_key": None,
+        "linear": False, "title": "plain", "unit": "", "formula": "The gate, raised to a power.", "source": "",
+    }  # fmt: skip
+    for name, value in ROW.items():
+        row = vars(register_term("plain", documented, needs="gate", replace=True, **{name: value}))
+        assert row == plain | {name: value}
+    for function in (lambda x: x.gate_C, partial(documented, power=2)):
+        assert register_term("plain", function, needs="gate", replace=True).formula == ""
+    assert register_term("plain", documented, needs="gate", replace=True, formula="").formula == ""
+    for needs, element, denominator in (
+        ("text_rows", "text token", "tokens"), ("margin", "token", "tokens"),
+        ("expectation", "coordinate", "coord_tokens"),
+        (["box", "gate"], "object", "objects"), (("gate", "text_rows"), "coordinate", "coord_tokens"),
+    ):  # fmt: skip
+        row = register_term("plain", documented, needs=needs, replace=True)
+        assert (row.element, row.denominator) == (element, denominator)
+    for wrong in ((), [], ("gate", "boxes")):
+        with pytest.raises(ValueError, match="needs must be one or several of"):
+            register_term("plain", documented, needs=wrong, replace=True)
+    for wrong in ({"default_weight": 0.1}, {"weight_field": "gate_weight"}):
+        with pytest.raises(ValueError, match="only measured"):
+            register_term("plain", documented, needs="gate", replace=True, trainable=False, **wrong)
+
+
+def test_lack_of_memory_is_no_fault_of_a_term():
+    """So that whoever looks for the largest batch goes on with a smaller one."""
+
+    def large(inputs):
+        raise torch.OutOfMemoryError("too large")
+
+    register_term("large", large, needs="gate")
+    with pytest.raises(torch.OutOfMemoryError):
+        list(both(ObjectiveConfig(extra_weights={"large": 1.0})))
+    for name, wrong in (("column", lambda x: x.gate_C[:, None]), ("less", lambda x: x.gate_C[1:])):
+        register_term(name, wrong, needs="gate")
+        with pytest.raises(TermError, match=rf"'{name}' must return \[9\]"):
+            list(both(ObjectiveConfig(extra_weights={name: 1.0})))
 
 
 def test_config_with_own_terms_stays_a_frozen_value():

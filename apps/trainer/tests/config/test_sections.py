@@ -75,6 +75,8 @@ def test_most_objects_are_those_of_generated_shapes_where_they_are_fewer(data, m
 
 
 A, B = {"annotations": "a", "weight": 1}, {"annotations": "b", "weight": 2}
+FROZEN = {"freeze_llm": True, "freeze_vit": True, "freeze_aligner": True}
+LORA = {"tuner_type": "lora"}
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,21 @@ A, B = {"annotations": "a", "weight": 1}, {"annotations": "b", "weight": 2}
         ({"evaluation": {"ap_steps": 2}, "training": {"greater_is_better": True}}, "greater_is_better"),
         ({"evaluation": {"images": "none"}, "training": {"early_stop_interval": 1}}, "early_stop_interval"),
         ({"model": {"dtype": "float16"}, "training": {"deepspeed": "zero2"}}, None),
-        ({"training": {"tuner_type": "lora", "use_dora": True, "target_modules": ["lm_head"]}}, "use_dora"),
-        ({"training": {"tuner_type": "lora", "use_dora": False, "target_modules": ["lm_head"]}}, None),
+        ({"model": {"dtype": "float16"}}, "float16 cannot be updated"),
+        ({"model": {"dtype": "bfloat16"}}, None),
+        ({"model": {"dtype": "float16"}, "training": LORA}, None),
+        *(({"training": LORA | {"use_dora": dora, "target_modules": [name]}}, "use_dora" if refused else None)
+          for dora, name, refused in ((True, "lm_head", True), (True, "model.embed_tokens", True),
+                                      (True, "q_proj", False), (False, "lm_head", False))),
+        ({"training": LORA | {"target_modules": ["lm_head"]}}, None),
         ({"training": {"max_steps": -1, "num_train_epochs": 2}}, None),
+        ({"training": {"max_steps": 3}}, None),
+        *(({"training": FROZEN | others}, "freeze_llm")
+          for others in ({}, LORA, LORA | {"target_modules": ["all-linear"]}, LORA | {"target_modules": []})),
+        *(({"training": FROZEN | others}, None)
+          for others in ({"freeze_vit": False}, {"freeze_llm": False}, {"freeze_aligner": False},
+                         {"trainable_parameters": ["lm_head"]}, {"trainable_parameters_regex": "lm_head"},
+                         LORA | {"target_modules": ["q_proj"]}, LORA | {"target_regex": "q_proj"})),
     ],
 )  # fmt: skip
 def test_settings_that_contradict_each_other_are_refused_and_their_neighbours_are_not(sections, told):

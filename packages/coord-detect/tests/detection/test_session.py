@@ -235,6 +235,8 @@ def test_each_fact_of_model_and_boxes_is_one_of_the_session(tmp_path, monkeypatc
     }
     settings = {name: session.session_settings(model) for name, model in changed.items()}
     settings["grammar"] = session.session_settings(changed["server"], "vllm")
+    names = [detector(engine(names=frozenset(order))) for order in (("a", "b", "c", "d"), ("d", "c", "b", "a"))]
+    assert [session.session_settings(model)["names"] for model in names] == [["a", "b", "c", "d"]] * 2
     texts = {name: json.dumps(values, sort_keys=True, default=str) for name, values in settings.items()}
     assert len(set(texts.values())) == len(texts)
     same = session.session_settings(detector(engine(name=str(tmp_path / "m"))))

@@ -249,6 +249,11 @@ def test_questions_about_one_image_are_one_view_and_the_image_weighs_more(monkey
     Finish(("classes",), Question("?", labels=("cat", "dog"))).objects(record)
     ((views, how),) = seen
     assert [len(view) for view in views] == [1, 2] and how["weights"] == [1.5, 1.0]
+    tiles = {**record, "views": [{"view": "tiles:64x64", **answer}] * 2}
+    Finish(("tiles:64x64",)).objects(tiles)  # each has a place of its own
+    views, how = seen[1]
+    assert [len(view) for view in views] == [1, 1, 1] and how["weights"] == [1.5, 1.0, 1.0]
+    assert how["regions"] == [(0, 0, 1, 1), (0, 0, 2 / 3, 1), (1 / 3, 0, 1, 1)]
 
 
 def test_concurrent_engine_is_asked_about_one_view_at_a_time(folder):
@@ -321,6 +326,9 @@ def test_view_of_ones_own_is_a_row(folder):
 
     with pytest.raises(ValueError, match="one of this name already"):
         register_view(type("Other", (Mirror,), {"example": "mirror"}))
+    for wrong, told in (({"name": "a:b"}, "without a colon"), ({"name": "wry", "example": "wry:2"}, "without an argu")):
+        with pytest.raises(ValueError, match=told):
+            register_view(type("Wrong", (Mirror,), wrong))
     register_view(Upside)
     try:
         for record in records(folder, SeeingEngine(), "upside"):

@@ -10,7 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from coord_codec import CoordGrid, CoordVocab
 from coord_losses import CoordObjective, ObjectiveConfig, registered_terms
-from coord_losses.fused import head
+from coord_losses.fused import head, one_pass
+from coord_losses.fused.head import LinearHead
 
 TRAINABLE = [term for term in registered_terms().values() if term.trainable]
 FIELDS = [term.weight_field for term in TRAINABLE if term.weight_field]
@@ -273,8 +274,9 @@ def test_fused_errors_name_the_part_that_does_not_fit():
         fused(hidden, weight[:69], targets, slots)
     with pytest.raises(ValueError, match=r"offsets_KH must be \[40, 6\]"):
         fused(hidden, weight, targets, slots, torch.zeros(41, H))
-    with pytest.raises(ValueError, match="twice"):
-        fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 3])
+    for ids in ([3, 3], [5, 3, 3], [3, 5, 3]):
+        with pytest.raises(ValueError, match="twice"):
+            fused(hidden, weight, targets, slots, torch.zeros(len(ids), H), offset_ids_K=ids)
     with pytest.raises(ValueError, match=r"0\.\.89"):
         fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 90])
     with pytest.raises(ValueError, match=r"bias_V must be \[90\]"):
@@ -283,3 +285,55 @@ def test_fused_errors_name_the_part_that_does_not_fit():
         fused(hidden, weight, targets, slots, softcap=0.0)
     with pytest.raises(ValueError, match="chunk_rows"):
         fused(hidden, weight, targets, slots, chunk_rows=0)
+
+
+def test_ids_of_offsets_are_those_of_the_head_they_are_given_for():
+    """One tensor of ids, as a buffer of an adapter: for heads of other sizes, with more and fewer coordinates."""
+    listed = [29, 70, 30, 69, 5]
+    kept, table = torch.tensor(listed), torch.zeros(len(listed), H)
+    for coord, size in (
+        (slice(30, 70), V),
+        (slice(30, 71), V),
+        (slice(30, 69), V),
+        (slice(29, 70), V),
+        (slice(0, 5), 71),
+    ):
+        made = LinearHead.of(coord, torch.zeros(size, H), table, kept)
+        others = [i for i in range(coord.start, coord.stop) if i not in listed]
+        assert (made.ids.tolist(), made.apart.tolist()) == (listed, listed + others)
+        which, columns = made.of_coord
+        inside = [k for k, i in enumerate(listed) if i in range(coord.start, coord.stop)]
+        assert (which.tolist(), columns.tolist()) == (inside, [listed[k] - coord.start for k in inside])
+    with pytest.raises(ValueError, match=r"0\.\.69"):
+        LinearHead.of(slice(30, 69), torch.zeros(70, H), table, kept)
+
+
+@pytest.mark.parametrize("after", [{}, {"bias": True, "softcap": 1.5}], ids=["plain", "bias and cap"])
+@pytest.mark.parametrize(
+    ("ids", "temperature"),
+    [([*VOCAB.ids, 70], 1.0), ([29, 30, 31], 0.4), ([0], 1.0), ([V - 1, *VOCAB.ids], 0.4)],
+    ids=["one behind", "one before", "the first", "the last"],
+)
+def test_each_part_that_is_trained_alone_has_its_gradient(ids, after, temperature, monkeypatch):
+    """Of every part of a head by itself, with one token of offsets beside the coordinates or far from them."""
+    if temperature != 1:  # passes over the logits go through two rows at a time
+        monkeypatch.setattr(one_pass, "_CACHED_BYTES", 2 * V * F64.itemsize)
+    config = EVERYTHING.model_copy(update={"temperature": temperature, "label_smoothing": 0.1})
+    hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 21)
+    rng = torch.Generator().manual_seed(2)
+    parts = {"hidden": hidden, "weight": weight, "offsets": torch.randn(len(ids), H, generator=rng, dtype=F64)}
+    if "bias" in after:
+        parts["bias"] = 3 * torch.randn(V, generator=rng, dtype=F64)
+    cap, objective = after.get("softcap"), CoordObjective(config, VOCAB)
+    for name in parts:
+        used = {other: x.clone().requires_grad_(other == name) for other, x in parts.items()}
+        rows, bias = (used["hidden"], used["weight"], targets, slots, used["offsets"]), used.get("bias")
+        expected = readable(objective, *rows, ids, bias_V=bias, softcap=cap).total()
+        (wanted,) = torch.autograd.grad(expected, used[name])
+        for denominators, factor in ((None, 1.0), ({"tokens": 21, "coord_tokens": 13, "objects": 3}, 0.5)):
+            found = objective.fused(*rows, offset_ids_K=ids, bias_V=bias, softcap=cap, denominators=denominators)
+            torch.testing.assert_close(found.total(), expected, rtol=1e-10, atol=1e-10)
+            (gradient,) = torch.autograd.grad(factor * found.total(), used[name])
+            torch.testing.assert_close(
+                gradient, factor * wanted, rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}"
+            )

@@ -99,6 +99,23 @@ def test_autocast_does_not_round_the_readable_form():
     torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-6)
 
 
+def test_passes_that_cannot_be_compiled_are_told_once_and_run_as_they_are(monkeypatch):
+    hidden, weight, targets, slots = problem(6, 3, VOCAB, V, 3)
+    tried = []
+
+    def broken(function):
+        tried.append(function)
+        raise RuntimeError("no compiler\nand more of it")
+
+    monkeypatch.setattr(one_pass, "_COMPILED_ON", {"cpu"})
+    monkeypatch.setattr(one_pass, "_compiled", broken)
+    with pytest.warns(UserWarning, match=r"not compiled, so slower and larger: no compiler$") as told:
+        for _ in range(2):
+            found, expected = both(EVERYTHING, hidden, weight, targets, slots)
+            torch.testing.assert_close(found.total(), expected.total(), rtol=1e-10, atol=1e-10)
+    assert len(tried) == len(told) == 1
+
+
 @pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [None, 5.0])

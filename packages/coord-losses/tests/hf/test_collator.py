@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import tiny_models
+import tokenizers
 import torch
 
+from coord_codec import MARKERS, CoordVocab, coord_tokens
 from coord_losses import supervised_rows
 from coord_losses.hf import CoordCollator
 
@@ -111,8 +113,15 @@ def test_collator_errors_name_the_cause():
     for name, value in (("token_type_ids", [0] * len(samples[1]["input_ids"])), ("index", 7)):
         with pytest.raises(ValueError, match=f"sample 0 has no {name}"):
             tiny_models.collator()([samples[0], samples[1] | {name: value}])
-    with pytest.raises(ValueError, match="sample 0: 3 input_ids and 2 labels"):
-        tiny_models.collator()([{"input_ids": [1, 2, 3], "labels": [1, 2]}])
+    for wrong, told in (
+        ({"input_ids": [1, 2, 3], "labels": [1, 2]}, "3 input_ids and 2 labels"),
+        ({"labels": [1, 2]}, "has no input_ids, only labels"),
+        ({}, "has no input_ids, only nothing"),
+    ):
+        with pytest.raises(ValueError, match=f"sample 0:? {told}"):
+            tiny_models.collator()([wrong])
+        with pytest.raises(ValueError, match=f"sample 2:? {told}"):
+            tiny_models.collator()([*samples, wrong])
     with pytest.raises(ValueError, match="padding_side"):
         tiny_models.collator(padding_side="top")
 
@@ -146,3 +155,21 @@ def test_one_box_that_does_not_agree_is_told_also_beside_samples_without():
     samples[2]["boxes"] = [[1 - side for side in samples[2]["boxes"][0]], *samples[2]["boxes"][1:]]
     with pytest.warns(UserWarning, match="do not agree"):
         tiny_models.collator()(samples)
+
+
+@pytest.mark.parametrize("given", ["qwen", MARKERS["obj"], (4, 5), None])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["tokenizer", "processor"])
+def test_markers_and_coordinates_come_from_the_tokenizer(given, wrapped):
+    transformers = pytest.importorskip("transformers", reason="its tokenizers")
+    words = ["pad", "unk", *(token for family in MARKERS.values() for token in family.tokens), *coord_tokens()]
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="unk")
+    )
+    inner.add_special_tokens(words)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="pad", unk_token="unk")
+    collate = CoordCollator(SimpleNamespace(tokenizer=tokenizer) if wrapped else tokenizer, given)
+    family = {"qwen": MARKERS["qwen"], MARKERS["obj"]: MARKERS["obj"]}.get(given)
+    expected = given if family is None else tuple(words.index(token) for token in family.tokens)
+    assert (collate.markers, collate.pad_id, collate.padding_side) == (expected, 0, "right")
+    assert collate.vocab == CoordVocab(words.index(coord_tokens()[0]))
+    assert CoordCollator(tokenizer, (4, 5), tiny_models.VOCAB).vocab == tiny_models.VOCAB

@@ -33,10 +33,8 @@ def test_plain_cross_entropy_of_all_positions_has_its_smoothing(smoothing, denom
 def test_sums_that_a_wrapper_returned_are_the_terms_and_the_plain_sum_last():
     torch.manual_seed(0)
     labels_BT = torch.randint(0, 60, (2, 9))
-    idle = torch.nn.Parameter(torch.ones(3))
-    rows = RowHead(
-        tiny_models.objective(ObjectiveConfig.group_a()), labels_BT, idle=(idle,), denominators={"tokens": 4}
-    )
+    idle = [torch.nn.Parameter(torch.ones(3)) for _ in range(3)]
+    rows = RowHead(tiny_models.objective(ObjectiveConfig.group_a()), labels_BT, idle=idle, denominators={"tokens": 4})
     output = rows.read_positions(torch.randn(2, 9, 60, requires_grad=True))
     sums_1L = rows.sums()
     assert sums_1L[0].tolist() == [term.sum.item() for term in output.terms.values()] + [rows.causal_lm.item()]
@@ -44,7 +42,11 @@ def test_sums_that_a_wrapper_returned_are_the_terms_and_the_plain_sum_last():
     assert [t.sum.item() for t in again.terms.values()] == [2 * t.sum.item() for t in output.terms.values()]
     assert rows.total(again).item() == pytest.approx(2 * sums_1L[0, -1].item() / 4)
     rows.total(again).backward()
-    assert idle.grad.tolist() == [0, 0, 0]
+    assert [one.grad.tolist() for one in idle] == 3 * [[0, 0, 0]]
+    assert rows.rows == labels_BT.numel()  # of all positions, and below of those with a label
+    labels_BT[:, 2:4] = -100
+    rows = RowHead(tiny_models.objective(), labels_BT)
+    assert rows.take(torch.ones(2, 9, 4)).shape == (12, 4) and rows.rows == 12
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -13,7 +13,7 @@ from torch import nn
 
 from coord_losses import CoordObjective, ObjectiveConfig, supervised_rows
 from coord_losses.hf import patch, unpatch
-from coord_losses.hf.patch import patch_state
+from coord_losses.hf.patch import _PROBE, LogitTransform, patch_state, probe
 
 transformers = pytest.importorskip("transformers", reason="models to patch")
 RELEASE = tuple(map(int, transformers.__version__.split(".")[:2]))
@@ -89,13 +89,33 @@ def test_patched_model_computes_the_objective(name, fused, fused_calls):
     assert asked == ([plain | changed.get(name, {})] if fused and name != "Chameleon" else [])
 
 
+class Doubled(nn.Linear):
+    """A head of a class of its own, as those of quantised weights are."""
+
+    def forward(self, hidden, *, times=2.0):
+        return times * super().forward(hidden)
+
+
 @pytest.mark.parametrize(
-    "change", ["hook", "hook on its inputs", "lora on the head", "lora around the model", "saved head"]
+    "change",
+    [
+        "hook",
+        "hook before it",
+        "hook on its inputs",
+        "own class",
+        "lora on the head",
+        "lora around the model",
+        "saved head",
+    ],
 )
 def test_heads_that_are_more_than_a_weight_give_logits_of_supervised_rows(change):
     model = tiny_models.model("Qwen2", tie_word_embeddings=False)
     if change == "hook":
         model.lm_head.register_forward_hook(lambda _, __, logits: logits * 0.5)
+    elif change == "hook before it":
+        model.lm_head.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 0.5, *inputs[1:]))
+    elif change == "own class":
+        model.lm_head.__class__ = Doubled
     elif change == "hook on its inputs":
         model.lm_head.register_forward_hook(lambda _, inputs, logits: logits + inputs[0].sum(-1, keepdim=True))
     else:
@@ -238,6 +258,56 @@ def test_what_a_model_does_to_its_logits_is_measured(after, found, dtype):
     readable = patch(model, tiny_models.objective(), fused=False)(**batch).loss
     exact = dtype is torch.float32
     torch.testing.assert_close(fused, readable, rtol=1e-5 if exact else 2e-2, atol=1e-6, check_dtype=False)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_pass_that_failed_or_was_told_of_leaves_no_trace(fused, recwarn):
+    """As out of memory, from which a search for the size of a batch goes on."""
+    model, batch = tiny_models.model("Llama"), tiny_models.collator()(tiny_models.samples(3))
+    expected = patch(model, tiny_models.objective(), fused=fused)(**batch).loss
+    for part, error in ((model.model.norm, MemoryError), (model.model, RuntimeError)):
+        own = part.forward
+
+        def fails(*_, error=error, **__):
+            raise error("once")
+
+        part.forward = fails
+        with pytest.raises(error, match="once"):
+            model(**batch)
+        part.forward = own
+        assert "forward" not in model.lm_head.__dict__ and not model.lm_head._forward_pre_hooks
+        passes = patch_state(model).passes
+        assert model(**batch).loss == expected and patch_state(model).passes == passes + 1
+    assert not recwarn.list
+
+
+def test_logits_that_need_the_readable_form_are_told_once():
+    model, batch = with_forward("Llama", lambda x: x + 1), tiny_models.collator()(tiny_models.samples(3))
+    patch(model, tiny_models.objective())
+    with pytest.warns(UserWarning, match="does more to its logits") as told:
+        losses = [model(**batch).loss for _ in range(3)]
+    assert len(told) == 1 and losses[0] == losses[1] == losses[2]
+    assert not patch_state(model).fused
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 10, 11, 25])
+def test_transformations_of_the_probe_are_measured_or_refused(size):
+    before = probe(nn.Linear(2, size))
+    assert before.shape == (1, 1, max(10, size)) and set(before.flatten().tolist()) == set(_PROBE)
+    known = {
+        (1.0, None): lambda x: x, (-0.5, None): lambda x: x * -0.5, (4.0, None): lambda x: (4 * x).float(),
+        (1.0, 30.0): lambda x: 30 * torch.tanh(x / 30), (2.0, 7.0): lambda x: 7 * torch.tanh(2 * x / 7),
+        (0.5, 0.25): lambda x: 0.25 * torch.tanh(0.5 * x / 0.25),
+    }  # fmt: skip
+    for wanted, after in known.items():
+        found = LogitTransform.measure(before, after(before))
+        assert (found.logit_scale, found.softcap) == wanted
+    for after in (
+        torch.sign, lambda x: x.clamp(max=1e-5), lambda x: x.clamp(-50, 50), lambda x: x + 1e-3, torch.relu,
+        lambda x: 0 * x + 1, lambda x: x[..., :-1], lambda x: x[0], lambda x: x.half(), lambda x: x.bfloat16(),
+        lambda x: x.masked_fill(x == 40, -torch.inf), lambda x: torch.where(x == -0.25, 0.0, x), torch.exp,
+    ):  # fmt: skip
+        assert LogitTransform.measure(before, after(before)) is None
 
 
 def liger(self, input_ids=None, labels=None, **kwargs):

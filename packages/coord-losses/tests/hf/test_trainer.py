@@ -8,6 +8,7 @@ from torch.multiprocessing import start_processes
 import coord_losses.hf
 from coord_losses import ObjectiveConfig, supervised_rows
 from coord_losses.hf import CoordTrainerMixin, patch
+from coord_losses.hf.patch import patch_state
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's Trainer")
 pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs it")
@@ -196,3 +197,59 @@ def test_arguments_that_have_an_effect_are_left_alone(given, refused):
     )
     told = [message for find, message in coord_losses.hf.trainer._REFUSED if find(trainer)]
     assert len(told) == bool(refused) and all(message.startswith(refused) for message in told)
+
+
+def test_evaluations_measure_nothing_and_leave_the_log_of_training(tmp_path):
+    trainer = train_once.made(str(tmp_path), "Qwen2", 3, 1)
+    batch, state = tiny_models.collator()(tiny_models.samples(4)), patch_state(trainer.model)
+    trainer.state.logging_steps = 0  # as every step
+    trainer.model.train()
+    loss, outputs = trainer.compute_loss(trainer.model, dict(batch), return_outputs=True)
+    assert state.want_diagnostics and outputs["loss"] is loss
+    trainer.model.eval()
+    assert trainer.compute_loss(trainer.model, dict(batch)) == loss and not state.want_diagnostics
+    trainer.log({"eval_loss": 1.0})
+    trainer.log({"loss": 1.0})
+    trainer.log({"loss": 1.0})
+    evaluated, trained, empty = trainer.state.log_history
+    assert "box" not in evaluated and "diagnostics/gate" in trained and "box" not in empty
+    trainer.state.logging_steps, trainer.state.global_step = 3, 4
+    for first, step, wanted in (
+        (False, 0, False),
+        (True, 0, True),
+        (True, 1, False),
+        (False, 2, True),
+        (False, 3, False),
+    ):
+        trainer.args.logging_first_step, trainer.state.global_step = first, step
+        trainer.compute_loss(trainer.model.train(), dict(batch))
+        assert state.want_diagnostics is wanted, (first, step)
+
+
+def test_loss_of_a_rank_is_scaled_only_where_all_ranks_were_counted(tmp_path, monkeypatch):
+    trainer = train_once.made(str(tmp_path), "Qwen2", 3, 1)
+    batch, counts = tiny_models.collator()(tiny_models.samples(4)), {"tokens": 50, "coord_tokens": 40, "objects": 9}
+    own, counted = (trainer.compute_loss(trainer.model, dict(batch), num_items_in_batch=n) for n in (None, counts))
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 3)
+    assert trainer.compute_loss(trainer.model, dict(batch)) == own
+    torch.testing.assert_close(trainer.compute_loss(trainer.model, dict(batch), num_items_in_batch=counts), 3 * counted)
+    with pytest.raises(ValueError, match="stands in place of patch's"):
+        trainer.compute_loss(Other(), {})
+
+
+class Other(torch.nn.Module):
+    """A model whose forward pass knows of no objective."""
+
+    def forward(self, denominators=None):
+        return {"loss": torch.zeros(())}
+
+
+@pytest.mark.parametrize("own", [[], ["boxes", "kinds"]])
+def test_boxes_are_among_the_columns_that_are_kept_once(own, tmp_path):
+    trainer = train_once.made(str(tmp_path), "Qwen2", 3, 1)
+    trainer._signature_columns = [*own] or None
+    for _ in range(2):
+        trainer._set_signature_columns_if_needed()
+    columns = trainer._signature_columns
+    assert columns.count("boxes") == 1 and set(own) <= set(columns)
+    assert own or {"input_ids", "labels", "objects"} <= set(columns)
