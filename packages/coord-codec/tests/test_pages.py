@@ -219,6 +219,9 @@ def test_style_and_script_of_a_page_stand_behind_those_of_all_and_each_threshold
     assert ".own{}</style>" in html and "own();</script>" in html
     boxes = [Drawn("a", (0, 0, 1, 1), above=above) for above in (None, 0.2, 0.4)]
     assert image_svg("a", (9, 9), boxes, threshold=0.3).count('class="casing"') == 3
+    outline = Drawn("a", (0, 0, 1, 1), points=[(0, 0), (1, 0), (1, 1)], kind=geometry_of("polygon"))
+    assert "casing" not in image_svg("a", (9, 9), [outline])  # which is of boxes
+    assert image_svg("a", (9, 9), [outline, boxes[0]]).count("H") == 2
     assert "fine" not in image_svg("a", (9, 9), [Drawn("a", (0, 0, 1, 1), above=0.5)] * 50, threshold=0.1)
     assert coloured_text("a\nb", []) == '<pre class="answer">a\nb</pre>'
 

@@ -147,6 +147,17 @@ def test_number_of_objects_shape_and_style_limit_an_answer(images):
         assert text.count("<|coord_") in (0, 2)
 
 
+def test_grammar_of_a_batch_has_every_setting_and_names_only_where_they_limit(monkeypatch):
+    seen = []
+    monkeypatch.setattr(generate.CoordGrammar, "for_tokenizer", lambda *given, **named: seen.append((given, named)))
+    data = Asking(markers="obj", style="json", geometry="polygon", max_vertices=5, max_objects=7)
+    for grammar, names in (("none", NAMES), ("markers", NAMES), ("names", NAMES)):
+        generate.grammar_of("tokenizer", data, grammar, 11, 13, names)
+    shared = {"prompt_length": 11, "max_new_tokens": 13, "style": "json", "max_objects": 7, "geometry": data.shape}
+    assert seen == [(("tokenizer", "obj"), shared | {"descriptions": held}) for held in (None, NAMES)]
+    assert data.shape.max_vertices == 5
+
+
 def test_prompt_system_message_and_factor_of_pixels_reach_the_model(images):
     opened = tiny_checkpoint()
     seen = []

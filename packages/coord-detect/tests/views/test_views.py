@@ -28,6 +28,7 @@ from coord_detect.settings.record import Settings
 from coord_detect.views.asking import answer_views, looks_of
 from coord_detect.views.mirror import Mirror
 from coord_detect.views.registry import VIEWS, check_views, register_view, views_of
+from coord_detect.views.sides import names_a_side
 from coord_detect.views.view import Look, Question, in_image
 from coord_eval import ScoredObject
 from coord_eval.calibration.calibration import Calibration
@@ -171,6 +172,31 @@ def test_enlarged_image_may_have_so_many_more_pixels():
 def test_word_that_is_no_view_is_refused_with_what_was_expected(word, told):
     with pytest.raises(InputError, match=told):
         load_settings(Settings, None, [f"evaluation.views=[{word}]"])
+
+
+def test_borders_of_factors_and_overlaps_are_taken_and_what_lies_beyond_is_not():
+    for word, beyond in (
+        ("scale:0.1", "scale:0.0999"),
+        ("scale:10", "scale:10.01"),
+        ("tiles:8x8:.9", "tiles:8x8:.901"),
+    ):
+        assert len(views_of([word])) == 1
+        with pytest.raises(ValueError, match=f"{beyond}: expected"):
+            views_of([beyond])
+    with pytest.raises(ValueError, match="each view once"):
+        views_of(["scale:2", "mirror", "scale:2.0"])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("Left", True), ("RIGHT hand", True), ("turn_left", True), ("leftEye", True), ("rightarm", True), ("", False),
+     ("a Bright copyright", False), ("playwright", False), ("a bright left shoe", True), ("upRight", False),
+     ("aright", True), ("cat", False)],
+)  # fmt: skip
+def test_side_is_named_in_any_case_and_not_within_a_word_that_means_another_thing(text, names):
+    assert names_a_side(text) is names
+    assert (Mirror().objection(Question("?", labels=("cat", text))) is not None) is names
+    assert (Mirror().objection(Question(text)) is not None) is names and Mirror().keeps(text) is not names
 
 
 @pytest.mark.parametrize(
