@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -272,6 +273,32 @@ def test_prepare_resume_refuses_what_is_no_run_folder(tmp_path):
     with pytest.raises(InputError, match="not a run folder"):
         prepare_resume(config, tmp_path)
     check_same_data(tmp_path, {"train": {"digest": "a"}}, {"train": {"digest": "a"}, "heldout": {"digest": "b"}})
+    before = {"train": {"digest": "a"}, "heldout": {"digest": "b"}}
+    for name in before:
+        with pytest.raises(
+            InputError, match=f"the {name} data has changed since .*digest {before[name]['digest']}, now c"
+        ):
+            check_same_data(tmp_path, before, before | {name: {"digest": "c"}})
+    check_same_data(tmp_path, before, {"train": {"digest": "a"}})
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "is_full"),
+    [
+        *((OSError(number, "x", "weights"), 1 << 40, True) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+        (OSError(errno.EACCES, "x"), 1 << 40, False), (OSError(errno.EACCES, "x"), 0, True),
+        (RuntimeError("No space left on device"), 1 << 40, True), (RuntimeError("write failed"), 0, True),
+        (RuntimeError("write failed"), 1 << 40, False), (ValueError("x"), 0, True), (InputError("x"), 0, False),
+        (KeyError("x"), 0, False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_disk_that_is_full_is_told_whatever_the_error_says(tmp_path, monkeypatch, error, free, is_full):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    with pytest.raises(RunError if is_full else type(error)) as caught, explain_full_disk(tmp_path):
+        raise error
+    place = getattr(error, "filename", None) or tmp_path
+    assert str(caught.value).startswith(f"{place}: no space left on the disk") is is_full
 
 
 @pytest.mark.parametrize("deepspeed", [None, "zero2"])

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -233,3 +235,90 @@ def test_resume_with_other_annotations_is_refused_before_the_run_folder_changes(
     with pytest.raises(InputError, match=r"the train data has changed .*\(digest a, now"):
         train_and_score(changed, run)
     assert {file: file.read_bytes() for file in run.iterdir()} == before
+
+
+class Stages:
+    """Stands for the course of a run; notes what each of its stages is given."""
+
+    interruption, opened, recorded = "signal", None, {}
+
+    def __init__(self, config, folder):
+        self.stages = []
+
+    def __enter__(self):
+        Stages.last = self
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def __getattr__(self, name):
+        return lambda *given, **more: self.stages.append((name, *given, *more.items())) or nullcontext()
+
+
+@pytest.mark.parametrize("scores", [True, False])
+def test_run_checks_every_source_and_hands_on_what_each_stage_made(tmp_path, monkeypatch, scores):
+    """What is found in each source's images is written down, and views are asked for the classes in their order."""
+    from coord_trainer import run as stages
+
+    found, written, threads = {"a": ["one", "two"], "b": ["three"], "c": []}, [], []
+    scored = SimpleNamespace(classes=("dog", "cat"), words={"cat"}) if scores else None
+    facts = {"train": {"digest": "t"}} | ({"heldout": {"digest": "h"}} if scores else {})
+    data = SimpleNamespace(
+        scored=scored, heldout="held", train=SimpleNamespace(image_sets=[*found]), facts=lambda: facts,
+        without_evidence=lambda: data, write=written.append,
+    )  # fmt: skip
+    settings = tiny_config(
+        data={"sources": [{"annotations": f"{n}.json", "name": n} for n in found], "class_prompt": "{classes}?"},
+        evaluation={"images": "none"}, run={"threads": 3},
+    )  # fmt: skip
+    seen = {}
+
+    def note(name, result=None):
+        return lambda *given: (seen.setdefault(name, given), result)[1]
+
+    for name, result in (
+        ("refuse_other_versions", None), ("refuse_loose_tasks", None), ("check_model_path", None), ("_load", data),
+        ("check_views", None), ("refuse_differences", None), ("base_checkpoint", "base"), ("report_on", "report"),
+        ("train_model", SimpleNamespace(facts={"steps": 2}, checkpoint=tmp_path / "c-2")), ("predict_images", 4),
+        ("write_findings", None),
+    ):  # fmt: skip
+        monkeypatch.setattr(stages, name, note(name, result))
+    monkeypatch.setattr(stages, "Run", Stages)
+    monkeypatch.setattr(stages, "check_before_training", lambda alone, images, heldout: found[images] + [heldout])
+    monkeypatch.setattr(stages.torch, "set_num_threads", threads.append)
+    result = stages.train_and_score(settings, tmp_path)
+    assert threads == [3] and written == [tmp_path]
+    assert seen["write_findings"] == (tmp_path / "findings.json", ["one", "two", "held", "three", "held", "held"])
+    assert seen["train_model"] == (settings, tmp_path, "base", data.train, scored, "signal")
+    (digests,) = seen["refuse_differences"]
+    assert {name: digests[name] for name in digests if name != "configuration"} == {
+        f"{name} data": one["digest"] for name, one in facts.items()
+    }
+    begun = [("open_folder", facts), ("begin", facts), ("record", ("steps", 2)), ("stop_if_interrupted",)]
+    assert Stages.last.stages == begun + ([("scoring", tmp_path / "c-2")] if scores else [])
+    assert (result.folder, result.checkpoint, result.evaluation) == (
+        tmp_path,
+        tmp_path / "c-2",
+        "report" if scores else None,
+    )
+    if scores:
+        views, asked = seen["check_views"]
+        assert (asked.labels, asked.class_prompt, views) == (("dog", "cat"), "{classes}?", settings.evaluation.views)
+        assert seen["predict_images"] == (settings, tmp_path / "c-2", scored, tmp_path / "predictions.jsonl")
+    else:
+        assert not {"check_views", "predict_images", "report_on"} & {*seen}
+
+
+@pytest.mark.parametrize(("images", "ranks", "enough"), [(2, 2, True), (1, 2, False), (1, 1, True), (3, 2, True)])
+def test_each_rank_needs_an_image(tmp_path, monkeypatch, images, ranks, enough):
+    from coord_trainer import run as stages
+
+    data = SimpleNamespace(train=range(images))
+    monkeypatch.setattr(stages, "load_data", lambda config, folder: data)
+    monkeypatch.setattr(stages, "world_size", lambda: ranks)
+    if enough:
+        assert stages._load(tiny_config(), tmp_path) is data
+        return
+    with pytest.raises(InputError, match="1 usable training image for 2 ranks"):
+        stages._load(tiny_config(), tmp_path)

@@ -20,8 +20,16 @@ from offset_tiny import (
     tiny,
 )
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 
-from coord_adapter import MODULE_NAME, bake_offsets, install, install_coord_offset_adapter, reattach_coord_offset_hooks
+from coord_adapter import (
+    MODULE_NAME,
+    bake_offsets,
+    install,
+    install_coord_offset_adapter,
+    reattach_coord_offset_hooks,
+    save_as_trainable_tokens,
+)
 from coord_adapter.format import GUARD_NAME
 from coord_adapter.peft import deepspeed_keeps_master
 
@@ -200,6 +208,23 @@ def test_bake_gives_equal_logits_and_an_ordinary_model(tmp_path, combination):
     torch.testing.assert_close(logits(again), expected, rtol=1e-4, atol=1e-4)
     hooked = [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
     assert not hooked
+
+
+def test_the_head_is_baked_and_written_where_the_body_alone_ran_before(tmp_path, combination):
+    """Code that goes on from the body is lent moved rows in place of the head, which are not the ones to change."""
+    tied, tie_head = combination
+    model = prepared(tied, tie_head)
+    expected = logits(model)
+    model.model(torch.tensor([[1, 2, 3]]))
+    assert model.get_output_embeddings() is not model.lm_head
+    torch.testing.assert_close(logits(bake_offsets(model)), expected, rtol=1e-4, atol=1e-4)
+
+    model = peft_model()
+    save_as_trainable_tokens(model, tmp_path / "before")
+    model.get_base_model().model(torch.tensor([[1, 2, 3]]))
+    save_as_trainable_tokens(model, tmp_path / "after")
+    before, after = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("before", "after"))
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
 
 
 def test_bake_allows_another_install():

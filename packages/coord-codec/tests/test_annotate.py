@@ -79,6 +79,8 @@ def test_some_objects_with_and_some_without():
     r = record([0.1, 0.2, 0.3, 0.4], tokens(1, 2, 3, 4))
     assert annotate_coord_tokens(r) is True
     assert "_coord_tokens" not in r["objects"][0] and "_coord_tokens" in r["objects"][1]
+    r["objects"] = ["cat", None, {"desc": "cat"}, {"bbox": tokens(5, 6, 7, 8)}, []]
+    assert annotate_coord_tokens(r) is True and r["objects"][3]["_coord_token_ints"] == {"bbox": [5, 6, 7, 8]}
 
 
 @pytest.mark.parametrize("objects", [5, True, "cat", {"desc": "cat"}])

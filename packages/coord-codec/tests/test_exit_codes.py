@@ -87,3 +87,13 @@ def test_terminated_command_ends_as_one_that_is_interrupted_with_its_own_code(ca
                 raise
         assert stopped.value.code == code and capsys.readouterr().err == (message or "interrupted by SIGTERM") + "\n"
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("default_sigterm")
+def test_handler_that_a_program_has_installed_itself_stays():
+    received = []
+    signal.signal(signal.SIGTERM, own := lambda *given: received.append(given[0]))
+    with exit_codes():
+        assert signal.getsignal(signal.SIGTERM) is own
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is own and received == [signal.SIGTERM]

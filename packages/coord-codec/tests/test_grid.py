@@ -1,6 +1,8 @@
 """CoordGrid: one rounding rule for Python, NumPy and torch, bounded round trips, and no silent clipping."""
 
 import dataclasses
+import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +25,16 @@ def test_hand_worked_values():
     ]  # fmt: skip
     assert [grid.quantize(c) for c in (0.0005, 0.0015, 0.0025, 0.0125)] == [0, 2, 2, 12]  # half to even
     assert (grid.dequantize(0), grid.dequantize(250), grid.dequantize(999)) == (0.0, 0.25, 0.999)
+
+
+@pytest.mark.parametrize("kind", [float, Fraction, np.float64, lambda value: np.array([value])])
+def test_rounding_errors_at_both_ends_are_taken_in_every_kind_of_number(kind):
+    grid, least, most = CoordGrid(), -1e-6, 1 + 1e-6
+    found = [grid.quantize(kind(value)) for value in (least, -1e-9, 0.0, 1.0, 1 + 1e-9, most)]
+    assert found == [0, 0, 0, 999, 999, 999]
+    for value in (2 * least, math.nextafter(least, -1), math.nextafter(most, 2), 1.1, -0.1):
+        with pytest.raises(ValueError, match="outside"):
+            grid.quantize(kind(value))
 
 
 def test_the_grid_of_peers_differs_where_it_should():

@@ -96,6 +96,14 @@ KINDS = {
         0,
         True,
     ),
+    "16 bits, 12 of them, big-endian": (
+        "a.tiff",
+        lambda: Image.frombytes("I;16B", (32, 8), (DEEP >> 4).astype(">u2").tobytes()),
+        None,
+        0,
+        True,
+    ),
+    "16 bits, 12 of them": ("a.png", lambda: Image.fromarray(DEEP >> 4), None, 0, True),
     "float, negative": ("a.tiff", lambda: Image.fromarray(UNIT * 4 - 2), grey(RAMP), 0, True),
     "alpha": ("a.png", lambda: Image.fromarray(ALPHA), OVER_WHITE, 1, True),
     "grey with alpha": ("a.png", lambda: Image.merge("LA", [Image.fromarray(RAMP)] * 2), None, 1, True),
@@ -107,6 +115,7 @@ KINDS = {
 EXPECTED = {
     "grey with alpha": grey(np.rint(RAMP * (RAMP / 255.0) + 255 * (1 - RAMP / 255.0))),
     "cmyk": grey(255 - RAMP),
+    **dict.fromkeys(("16 bits, 12 of them", "16 bits, 12 of them, big-endian"), grey(np.rint((DEEP >> 4) / 257))),
     "32 bits of 16": grey(np.rint(255 - RAMP.astype(int) * 16 / 257)),
 }
 
@@ -124,7 +133,7 @@ def test_kind_of_file_becomes_rgb(tmp_path, kind):
     assert np.array_equal(np.asarray(image), np.asarray(found)) and facts.notes == image_facts(path).notes
     deep = kind.startswith(("16", "32", "float"))
     values = np.asarray(make())
-    values = values if values.dtype.kind != "V" else DEEP
+    values = values if values.dtype.kind != "V" else DEEP >> 4 * ("12" in kind)
     assert facts.value_range == ((float(values.min()), float(values.max())) if deep else None)
 
 
@@ -242,6 +251,9 @@ def test_plain_jpeg_is_told_without_pillow(tmp_path):
     assert images._plain_jpeg_size(tmp_path / "a.jpg") == (37, 21)
     Image.new("CMYK", (37, 21)).save(tmp_path / "b.jpg")
     assert images._plain_jpeg_size(tmp_path / "b.jpg") is None
+    content = (tmp_path / "a.jpg").read_bytes()
+    frame = content[content.index(b"\xff\xc0") :][: 2 + 17]
+    assert images._plain_jpeg_size(content.replace(frame, frame * 2)) is None  # a frame of each size: Pillow decides
 
 
 def tiff(data, *directories):

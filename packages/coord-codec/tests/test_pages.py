@@ -30,6 +30,21 @@ def test_metric_of_zero_is_a_number_and_one_below_it_is_undefined(value, text):
     assert number(value) == text
 
 
+def test_boxes_found_are_thinner_than_answers_and_errors_thicker_in_crowded_images_too():
+    style = page("Boxes", "")
+    rule = r"^{} \.{}\b[^{{]*{{[^}}]*stroke-width: ([\d.]+)"
+    for kind in ("overlay", "fine"):
+        width = {
+            name: float(re.search(rule.format(rf"\.{kind}", name), style, re.M)[1]) for name in ("truth", "casing")
+        }
+        plain = float(re.search(rf"^\.{kind} rect\b[^{{]*{{[^}}]*stroke-width: ([\d.]+)", style, re.M)[1])
+        errors = [
+            float(w)
+            for w in re.findall(rf"^\.{kind} \.(?:missed|false)\b[^{{]*{{[^}}]*stroke-width: ([\d.]+)", style, re.M)
+        ]
+        assert width["truth"] < plain < min(errors) and plain < width["casing"]
+
+
 def test_cells_are_aligned_by_their_column_and_long_ones_are_broken():
     html = table(["a", "b"], [["x" * 61, "y" * 60], ["x", "y" * 61], ["x", Strong("<z>")]], words=1)
     assert re.findall(r"<t[hd](?![a-z])([^>]*)>(?=(.{1,8}))", html) == [
@@ -204,6 +219,9 @@ def test_style_and_script_of_a_page_stand_behind_those_of_all_and_each_threshold
     assert ".own{}</style>" in html and "own();</script>" in html
     boxes = [Drawn("a", (0, 0, 1, 1), above=above) for above in (None, 0.2, 0.4)]
     assert image_svg("a", (9, 9), boxes, threshold=0.3).count('class="casing"') == 3
+    outline = Drawn("a", (0, 0, 1, 1), points=[(0, 0), (1, 0), (1, 1)], kind=geometry_of("polygon"))
+    assert "casing" not in image_svg("a", (9, 9), [outline])  # which is of boxes
+    assert image_svg("a", (9, 9), [outline, boxes[0]]).count("H") == 2
     assert "fine" not in image_svg("a", (9, 9), [Drawn("a", (0, 0, 1, 1), above=0.5)] * 50, threshold=0.1)
     assert coloured_text("a\nb", []) == '<pre class="answer">a\nb</pre>'
 

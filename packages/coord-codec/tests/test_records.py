@@ -214,5 +214,6 @@ def test_shape_is_kept_beside_a_box_and_read_in_bins_with_it():
     with pytest.raises(ValueError, match="expected four values"):
         Object(desc="a", bbox=[], geometry={"type": "point", "coordinates": [0.9, 0.9]})
     for more in ({"angle_deg": 30}, {"obb": [1] * 8}):
-        told = faults(objects=[{"desc": "a", "bbox": BOX, **more}])
-        assert any("beside bbox" in message for message in told.values())
+        for before in range(3):
+            told = faults(objects=[{"desc": "a", "bbox": BOX}] * before + [{"desc": "a", "bbox": BOX, **more}])
+            assert any("beside bbox" in message for message in told.values())

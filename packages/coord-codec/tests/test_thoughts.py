@@ -1,6 +1,6 @@
 import pytest
 
-from coord_codec.thoughts import find_thoughts, without_thoughts
+from coord_codec.thoughts import blanked, find_thoughts, without_thoughts
 
 # T is a thought, C what is answered; each piece of the text with whether it is part of a thought.
 TEXTS = {
@@ -16,6 +16,7 @@ TEXTS = {
         ("T", "<think>d<think>e</think>f</think>"),
         ("C", "dog"),
     ],
+    "one within another, and an end too many": [("T", "<think>a<think>b</think>c</think>"), ("C", "cat</think>dog")],
 }
 
 
@@ -51,3 +52,11 @@ def test_marks_of_a_thought_in_every_spelling(mark):
     assert find_thoughts(text) == ([(0, len(text) - 3)], None)
     assert find_thoughts(text[len(mark) :]) == ([(0, len(text) - len(mark) - 3)], None)
     assert find_thoughts(f"cat{mark}a cow") == ([], 3)
+
+
+def test_blanks_are_as_many_as_the_letters_whatever_their_number():
+    for ranges in ([], [(0, 0)], [(1, 2)], [(0, 1), (3, 5)], [(0, 2), (2, 6)], [(0, 6)]):
+        found = blanked("abcdef", ranges)
+        blank = {place for start, end in ranges for place in range(start, end)}
+        assert len(found) == 6 and {n for n in range(6) if found[n].isspace()} == blank, ranges
+        assert all(found[start] == "\n" == found[end - 1] for start, end in ranges if end > start)

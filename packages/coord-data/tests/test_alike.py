@@ -132,3 +132,17 @@ def test_perceptual_hash_is_the_definition():
     ]
     bits = "".join("01"[int(value > np.median(lowest))] for value in lowest)
     assert perceptual_hashes([grey_values(image)[0]]).tolist() == [int(bits, 2)]
+
+
+def test_groups_are_those_of_a_naive_spread_over_near_and_mirrored_hashes():
+    rng = np.random.default_rng(4)
+    hashes = drawn(rng, 60)
+    hashes[40:50] = [flipped(value ^ np.uint64(0x5555555555555555), 3, rng) for value in hashes[:10]]
+    near = {(i, j) for other in (hashes, hashes ^ np.uint64(0x5555555555555555)) for i, j, _ in naive(hashes, other, 4)}
+    group = list(range(60))
+    for _ in range(60):
+        for i, j in near:
+            group[i] = group[j] = min(group[i], group[j])
+    found = alike.groups_of_alike(hashes).tolist()
+    same = [(found[i] == found[j]) == (group[i] == group[j]) for i in range(60) for j in range(60)]
+    assert all(same) and 12 < len(set(group)) < 50 and set(found) == set(range(len(set(group))))

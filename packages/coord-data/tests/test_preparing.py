@@ -267,8 +267,11 @@ def test_objects_of_other_classes_are_counted_and_faults_take_their_record_away(
     assert list(usable(rows, [None] * 3, None, [], notes)) == rows and notes[OTHER] == 3
 
 
+@pytest.mark.parametrize("limit", [1, 5000])
 @pytest.mark.parametrize("change", ["box", "image", "order"])
-def test_digest_of_a_small_set_changes_with_its_boxes_and_its_pixels(tmp_path, change):
+def test_digest_of_a_set_changes_with_its_boxes_and_its_pixels(tmp_path, monkeypatch, change, limit):
+    """Of a set with many images whose format is no stream the sizes of the files count."""
+    monkeypatch.setattr("coord_data.reading.image_set.FULL_CHECK_LIMIT", limit)
     source = records(tmp_path, {"image": "1.png"}, {"image": "2.png"})
     before = load_annotated(source).digest
     assert load_annotated(source).digest == before
@@ -289,9 +292,13 @@ def test_first_images_of_a_set_are_said_and_no_count_is_all(tmp_path):
     assert [i.image for i in found.ground_truth(2).instances] == ["0.png", "1.png"]
 
 
-def test_images_of_a_prepared_set_may_lie_where_its_summary_says_and_nowhere_else(tmp_path):
+@pytest.mark.parametrize("limit", [0, 5000])
+def test_images_of_a_prepared_set_may_lie_where_its_summary_says_and_nowhere_else(tmp_path, monkeypatch, limit):
+    """Also where the records of many images are kept: the folder is in the key."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = records(tmp_path / "in", {"image": "1.png"})
     prepare([source], tmp_path / "sets" / "out", ReadingRules())
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", limit)
     path = tmp_path / "sets" / "out" / "instances.jsonl"
     found = load_annotated(path)
     assert len(found) == 1 and found.base.resolve() == (tmp_path / "in").resolve()

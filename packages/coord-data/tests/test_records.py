@@ -49,7 +49,7 @@ def test_lines_are_those_of_the_records_one_by_one():
             x, y = draw.choice([0, draw.random() / 2, 5e-5]), draw.random() / 2
             item = {"desc": draw.choice(["cat", 'a "ü" \\ dog', "a \u2028"]), "bbox": [x, y, x + 0.25, y + 0.4]}
             item |= draw.choice(
-                [{}, {}, {"iscrowd": True}, {"area": draw.choice([4, 0.1, 1e22])}, {"colour": [1, None]}]
+                [{}, {}, {"iscrowd": True}, {"area": draw.choice([0, 4, 0.1, 1e22])}, {"colour": [1, None]}]
             )
             if draw.random() < 0.2:
                 item["geometry"] = {"type": "point", "coordinates": [0.5, 0.1]}
@@ -65,6 +65,7 @@ def test_lines_are_those_of_the_records_one_by_one():
         instances.append(Instance(image=draw.choice(["a/b.png", "ä\\b.png"]), objects=objects, **chosen))
     records = Records.of(instances)
     assert list(records.lines()) == list(map(instance_line, instances))
+    assert dumped(records) == dumped(records[:]) == dumped(instances)
     targets = [target.desc for instance in instances for target in instance.targets]
     assert list(records.class_counts.items()) == list(Counter(targets).items())
 

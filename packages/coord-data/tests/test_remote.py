@@ -229,6 +229,10 @@ def test_images_without_names_are_numbered_through_all_files_and_rows_without_on
     read = {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
     names = ("0000000.png", "0000001.png", "0000002.png", "0000003.jpg")
     assert read == dict(zip(names, [*images[:3], buffer.getvalue()], strict=True))
+    rows = [{"bytes": image, "path": name} for image, name in zip(images, ("a.png", None, None), strict=False)]
+    pa.parquet.write_table(pa.table({"image": rows}), tmp_path / "named.parquet")
+    found = {path.name for path in image_folder(tmp_path / "named.parquet").iterdir() if path.name[0] != "."}
+    assert found == {"a.png", "0000001.png", "0000002.png"}  # the number is that of the row
 
 
 @pytest.mark.parametrize("case", ["no column", "no image", "nothing of the pattern", "damaged"])

@@ -86,12 +86,15 @@ def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     lines[1] |= {"objects": others, "source": "web"}
     lines[7]["objects"] = others[:1]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for n in (1, 7):  # what decoding changes is noted of images of several pieces
+        Image.new("RGBA", (40 + n, 20), (n, n, n, 9)).save(path.parent / f"{n}.png")
     data = ReadingRules(classes=["a1", "a2", "a9"])
     small = load_annotated(path, data)
     monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr(stored, "_PIECE", 2)
     found = load_annotated(path, data)
     assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
-    assert dict(found.annotations.notes) == dict(small.annotations.notes)
+    assert dict(found.annotations.notes) == dict(small.annotations.notes) and 2 in small.annotations.notes.values()
     assert found.notes == small.notes == ("the list of classes names a class that these annotations do not have: a9",)
 
 
@@ -181,6 +184,15 @@ def test_coco_file_is_read_as_by_objects(tmp_path, coco, monkeypatch, on_bad_box
         assert dumped(images.instances) == dumped(few.instances) and images.target_counts.sum() > 2
         assert images.problems == few.problems and dict(images.annotations.notes) == dict(few.annotations.notes)
         assert images.annotations.categories == few.annotations.categories and images.classes == few.classes
+
+
+def test_boxes_for_scoring_are_read_anew_where_records_are_kept(tmp_path, coco, monkeypatch):
+    (tmp_path / "a.json").write_text(json.dumps(coco))
+    rules = ReadingRules(on_bad_box="drop_box")
+    wanted = load_annotated(tmp_path / "a.json", rules).annotations.table
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
+    tables = [load_annotated(tmp_path / "a.json", rules, scored=scored).annotations.table for scored in (False, True)]
+    assert tables == [None, wanted] and wanted is not None
 
 
 def test_where_a_file_is_cut_into_blocks_and_parts_makes_no_difference(tmp_path, coco, monkeypatch):

@@ -90,6 +90,8 @@ def test_ranks_but_the_first_print_nothing_and_lines_go_to_the_stdout_of_before(
         with console.saying_to(io.StringIO()) as _:
             pass
         console.say("b")
+    with pytest.raises(KeyError), console.saying_to(io.StringIO()):
+        raise KeyError
     console.say("c")
     monkeypatch.setenv("RANK", "1")
     console.say("d")
@@ -129,13 +131,14 @@ def test_many_differences_of_ranks_are_counted(monkeypatch):
         monkeypatch.setenv("RANK", str(number))
         monkeypatch.setattr(console, "_turns", {})
         held = {"data": min(number, 1) and number, "same": [1]}
+        held |= {} if number == 5 else {"sometimes": 0}
         if number:
             console.refuse_differences(held)
             continue
         with pytest.raises(InputError) as caught:
             console.refuse_differences(held)
     told = str(caught.value)
-    assert told.count(" has another data") == 3 and "; and 2 more. Give" in told and "another same" not in told
+    assert told.count(" has another data") == 3 and "; and 3 more. Give" in told and "another same" not in told
 
 
 def test_environment_of_a_user_stays_and_the_network_is_asked_for(monkeypatch):

@@ -78,6 +78,7 @@ def test_settings_become_plain_values_and_name_what_is_wrong(tmp_path):
         ({"scale": "inches"}, "scale: expected a number, pixels, input_pixels, infer"),
         ({"boxes": "x"}, "boxes: expected one of tokens"),
         ({"geometry": "x"}, "geometry"),
+        ({"format": "x"}, "format: expected one of auto, obj"),
     ):
         with pytest.raises(ValueError, match=message):
             AnswerSettings(**wrong)

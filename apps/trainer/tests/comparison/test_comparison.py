@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tiny_run import TINY
 
-from coord_codec import InputError
+from coord_codec import InputError, RunError
 from coord_detect.model.checkpoints import mark_complete
 from coord_detect.settings.decoding import Decoding
 from coord_detect.settings.load import flat_settings
@@ -26,6 +26,7 @@ from coord_trainer.comparison.plan import (
     result_settings,
 )
 from coord_trainer.comparison.run import why_not_kept
+from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.sections import DataSection
 
 ROOT = Path(__file__).parents[4]
@@ -67,7 +68,9 @@ def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path)
     assert "not finished" in why_not_kept(run, DIGESTS)
     finish(run)
     assert why_not_kept(run, DIGESTS) is None
-    assert "other data" in why_not_kept(run, DIGESTS | {"train": "3"})
+    for digests in (DIGESTS | {"train": "3"}, DIGESTS | {"heldout": "3"}, {"train": "1"}, DIGESTS | {"more": "4"}, {}):
+        assert "other data" in why_not_kept(run, digests)
+    assert why_not_kept(run, None) is None
     (other, _) = plan(tmp_path, ["training.max_steps=8", "custom.coord_objective.lambda_coord_ce=0.5"])
     told = why_not_kept(other, DIGESTS)
     assert "1.0 there and 0.5 now" in told and "1 further" in told
@@ -106,6 +109,7 @@ def test_every_setting_is_one_of_the_results_or_stated_not_to_be(tmp_path):
         ([A], "1: {x: [a.b=1]}", "run.threads=1", "it varies 1; none of them"),
         ([A], None, "run.seed=3", "--seeds"),
         ([A], None, "run.dir=x", "--out"),
+        ([A], None, "run.resume=true", "run.resume.*--out"),
     ],
 )
 def test_comparison_refuses_what_cannot_be_compared(tmp_path, files, sweep, word, told):
@@ -263,6 +267,92 @@ def test_data_and_scored_images_that_differ_between_groups_are_refused(tmp_path)
         comparison._check_comparable(groups({}, {"images": "train"}))
     with pytest.raises(InputError, match="nothing to compare"):
         comparison._check_comparable([replace(groups({}, {"images": "none"})[1])])
+    same, last = groups({"annotations": one}, {})
+    with pytest.raises(InputError, match=r"data\.annotations is .* in a and one in soft"):
+        comparison._check_comparable([same, replace(same, name="b"), last])
+
+
+def test_every_file_that_a_group_names_and_that_is_missing_is_named_once(tmp_path):
+    (run, other) = plan(tmp_path)
+    (tmp_path / "there").touch()
+    names = ("annotations", "images", "heldout_annotations", "heldout_images")
+    sources = [SourceConfig(annotations=tmp_path / "there", images="g0"), SourceConfig(conversations="g1", images="g2")]
+    settings = {name: Path(f"gone-{name}") for name in names} | {"sources": tuple(sources)}
+    data = run.group.config.data.model_copy(update=settings)
+    groups = [run.group, replace(other.group, config=other.group.config.model_copy(update={"data": data}))]
+    comparison._refuse_missing(groups[:1])
+    with pytest.raises(InputError) as caught:
+        comparison._refuse_missing([*groups, groups[1]])
+    first, *lines = str(caught.value).splitlines()
+    assert first == "the comparison could not start:"
+    assert lines == [
+        *(f"data.{name}: nothing at gone-{name}" for name in names), "data.sources.0.images: nothing at g0",
+        "data.sources.1: nothing at g1", "data.sources.1.images: nothing at g2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("jobs", "fails"), [(1, ()), (3, (1,)), (1, (1, 2))])
+def test_comparison_trains_what_is_missing_and_compares_what_is_finished_by_each_decoding(
+    tmp_path, monkeypatch, fails, jobs
+):
+    out, seen, scored = tmp_path / "out", {"compared": []}, object()
+    facts = {name: {"digest": digest, "images": 1} for name, digest in DIGESTS.items()}
+    data = SimpleNamespace(facts=lambda: facts, scored=scored, keep_generated=lambda: seen.setdefault("kept", True))
+
+    def train_all(waiting, jobs):
+        seen["trained"] = [(run.group.name, run.seed, run.config.run.threads) for run in waiting], jobs
+        return [(waiting[n], f"line {n}") for n in fails]
+
+    def compare_runs(finished, decoding, images, folder, resamples):
+        seen["compared"].append(([(run.group.name, run.seed) for run in finished], decoding.name, folder))
+        assert images is scored and resamples == 9
+        return folder / "page.html"
+
+    for name, stub in (("check_model_path", lambda _: None), ("train_all", train_all), ("_compare_runs", compare_runs)):
+        monkeypatch.setattr(comparison, name, stub)
+    monkeypatch.setattr(comparison, "load_data", lambda config, folder: seen.update(folder=folder) or data)
+    words, seeds = ["evaluation.decoding=[{},{grammar: markers}]"], [0, 2]
+    (done, *_) = plan_runs(plan_groups([A, SOFT], default_base([A, SOFT]), words, None), seeds, out, None)
+    finish(done)
+    options = {"seeds": seeds, "base": default_base([A, SOFT]), "sweep": None, "out": out, "jobs": jobs}
+    options |= {"resamples": 9, "dry_run": False}
+    if fails:
+        with pytest.raises(RunError, match=rf"{len(fails)} of 3 runs failed; the first, a seed 2: line 1"):
+            comparison.compare_configs([A, SOFT], words, **options)
+    else:
+        assert comparison.compare_configs([A, SOFT], words, **options) == out / "page.html"
+    trained, at_once = seen["trained"]
+    threads = {run[2] for run in trained}
+    assert [run[:2] for run in trained] == [("soft", 0), ("a", 2), ("soft", 2)] and at_once == jobs
+    assert threads == ({1} if jobs > 1 else {None}) and seen["folder"] == out / "data" and seen["kept"]
+    finished = [("a", 0), *(run[:2] for n, run in enumerate(trained) if n not in fails)]
+    assert seen["compared"] == [(finished, "none", out), (finished, "markers", out / "decodings" / "markers")]
+
+
+def test_runs_end_where_the_comparison_is_interrupted(tmp_path, monkeypatch):
+    ended = []
+
+    class Process:
+        def __init__(self, words, env, **_):
+            assert env.get("OMP_NUM_THREADS") == "77"  # no threads are stated: as the comparison itself
+            self.number = len(ended)
+
+        def poll(self):
+            raise KeyboardInterrupt
+
+        def terminate(self):
+            ended.append("terminate")
+
+        def wait(self):
+            ended.append("wait")
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    monkeypatch.setattr(comparison, "subprocess", SimpleNamespace(**(vars(subprocess) | {"Popen": Process})))
+    monkeypatch.setattr(comparison, "_POLL_SECONDS", 0)
+    runs = plan_runs(plan_groups((A, SOFT), default_base((A, SOFT)), (), None), range(2), tmp_path, None)
+    with pytest.raises(KeyboardInterrupt):
+        comparison.train_all(runs, 3)
+    assert ended == ["terminate"] * 3 + ["wait"] * 3
 
 
 def test_runs_are_trained_so_many_at_a_time_and_failures_are_told(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import yaml
 
 from coord_codec import InputError
 from coord_trainer.comparison import run as running
-from coord_trainer.comparison.plan import LossGroup, differing_settings, plan_runs, read_seeds
+from coord_trainer.comparison.plan import LossGroup, default_base, differing_settings, plan_runs, read_seeds
 from coord_trainer.comparison.run import _check_comparable, _compare_runs, _to_train, why_not_kept
 from coord_trainer.config.run_config import check_run_config
 
@@ -25,6 +25,21 @@ def group(name, **sections):
 )
 def test_seeds_are_a_number_or_a_list(text, seeds):
     assert read_seeds(text) == seeds
+
+
+def test_base_is_that_beside_the_first_config_or_else_that_of_the_working_folder(tmp_path, monkeypatch):
+    files = [tmp_path / name / "groups" / "a.yaml" for name in ("one", "two")]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"--base: no base/shapes\.yaml beside the configs"):
+        default_base(files)
+    made = []
+    for folder in ("two", "configs", "one"):  # what lies beside the second config is not taken
+        made.append(tmp_path / folder / "base" / "shapes.yaml")
+        made[-1].parent.mkdir(parents=True)
+        made[-1].touch()
+        if folder != "two":
+            assert default_base(files).resolve() == made[-1]
+    assert default_base(files[1:]) == made[0] and default_base([]).resolve() == made[1]
 
 
 def test_runs_have_the_threads_of_their_group_or_else_of_the_comparison(tmp_path):

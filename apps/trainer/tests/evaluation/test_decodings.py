@@ -215,3 +215,24 @@ def test_verdict_takes_the_last_loss_and_the_samples_of_all_sources(tmp_path):
     assert memorising_verdict(config, shapes, tmp_path, 0).startswith("memorised: reached (AP 0.900")
     below = SimpleNamespace(shapes={"AP": 0.9, "ceiling": {"AP": -1.0}}, coco={}, ceiling={})
     assert "not known" in memorising_verdict(config, below, tmp_path, 0)
+
+
+@pytest.mark.parametrize(("classes", "asked"), [((), {"cat", "dog"}), (("dog", "cat", "cow"), ("dog", "cat", "cow"))])
+def test_detector_of_a_decoding_has_its_engine_words_limit_and_classes_in_their_order(monkeypatch, classes, asked):
+    config, seen = tiny_config(evaluation={"decoding": MANY}), []
+
+    class Engine(SimpleNamespace):
+        def asked(self, config, words, trained, *, limit):
+            return SimpleNamespace(**vars(self), of=(config, words, trained, limit))
+
+    monkeypatch.setattr(
+        decodings, "LocalEngine", lambda name, opened, config: seen.append(config) or Engine(name=name, opened=opened)
+    )
+    monkeypatch.setattr(decodings, "AnsweringModel", lambda engine, config, names: (engine, config, names))
+    images = SimpleNamespace(words={"cat", "dog"}, classes=classes)
+    for decoding in config.evaluation.decoding:
+        engine, own, names = decodings.detector_of("opened", config, images, decoding, 9, "m", ("x",))
+        assert own.evaluation.decoding == (decoding,) and seen[-1] == own
+        assert own == config.model_copy(update={"evaluation": own.evaluation})
+        assert (engine.name, engine.opened, engine.of) == ("m", "opened", (own, images.words, ("x",), 9))
+        assert names == tuple(asked)

@@ -44,13 +44,13 @@ NOT_IN_THE_RECORD = {
 """The other settings of `data`, with the reason why answers need no record of them."""
 
 
-def recorded(folder, *words, digest="d", limit=64, system=None, weights=b"w"):
+def recorded(folder, *words, digest="d", limit=64, system=None, weights=b"w", names=("cat", "dog")):
     """Return the record for a checkpoint's folder, as it is read back from a file."""
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(weights)
     config = load_run_config(None, words, trains=False)
     opened = LoadedCheckpoint(SimpleNamespace(device=torch.device("cpu")), object(), None, system)
-    detector = AnsweringModel(object(), config, names=("cat", "dog"))
+    detector = AnsweringModel(object(), config, names=names)
     return json.loads(json.dumps(depends_on(folder, digest, opened, detector, limit)))
 
 
@@ -58,6 +58,21 @@ def recorded(folder, *words, digest="d", limit=64, system=None, weights=b"w"):
 def test_setting_that_changes_answers_changes_the_record(tmp_path, word, part):
     plain, other = recorded(tmp_path / "m"), recorded(tmp_path / "m", word)
     assert plain[part] != other[part]
+
+
+@pytest.mark.parametrize(
+    "other", ['evaluation.views=[mirror, "tiles:64x64"]', "data.class_prompt=Each {classes}?", "names"]
+)
+@pytest.mark.parametrize("views", [True, False])
+def test_views_depend_on_what_they_ask_for_and_answers_without_them_do_not(tmp_path, other, views):
+    """What is asked for one class after the other, and in which words."""
+    words = ["evaluation.views=[mirror]"] if views else []
+    names = ("cat", "cow") if other == "names" else ("cat", "dog")
+    given = [other] if "=" in other and (views or "views" not in other) else []
+    plain, found = (
+        recorded(tmp_path / "m", *words, *more, names=asked) for more, asked in (([], ("cat", "dog")), (given, names))
+    )
+    assert {part for part in plain if plain[part] != found[part]} - {"weights"} == ({"views"} if views else set())
 
 
 @pytest.mark.parametrize(

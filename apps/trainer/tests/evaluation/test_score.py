@@ -1,13 +1,18 @@
 """The trainer's own sections of a report."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from tiny_run import tiny_config
 
 from coord_codec import Instance, encode_target
 from coord_detect.answers.summary import summary
 from coord_detect.model.checkpoints import AP
 from coord_eval import AnswerSettings, score
+from coord_trainer.evaluation import score as scoring
 from coord_trainer.evaluation.run_sections import _logged
 from coord_trainer.evaluation.score import headline, run_sections
 
@@ -106,3 +111,33 @@ def test_checkpoints_of_shapes_are_compared_by_their_own_measure():
     boxes = score(images, [answer])
     assert headline(boxes) == {"AP": boxes.coco["AP"], "AP50": boxes.coco["AP50"]}
     assert "mean IoU" in " ".join(summary(boxes))
+
+
+@pytest.mark.parametrize(
+    ("limit", "beyond", "problems", "told"),
+    [(None, 15, 2, ["15 objects beyond data.max_objects=5", "2 refused records"]),
+     (3, 5, 0, ["5 objects beyond data.max_objects=5"]), (1, 4, 1, ["4 objects beyond", "1 refused record,"]),
+     (0, 15, 0, ["15 objects"])],
+)  # fmt: skip
+def test_what_is_scored_and_told_has_the_options_and_the_limit_of_the_run(monkeypatch, limit, beyond, problems, told):
+    """Answers of a file may be diagnosed; those of a run that trains are not, each time anew."""
+    limit = limit or None
+    config = tiny_config(data={"max_objects": 5, "order": "given"}, evaluation={"limit": limit})
+    counts = np.array([9, 2, 6, 15])
+    images = SimpleNamespace(target_counts=counts, problems=["p"] * problems, ground_truth=lambda most: ("truth", most))
+    calls = []
+
+    class Found(SimpleNamespace):
+        def with_notes(self, before):
+            return before
+
+    monkeypatch.setattr(scoring, "score", lambda *given, **options: calls.append((given, options)) or Found())
+    decoding = config.evaluation.decoding[0]
+    for predictions, diagnose in ((Path("a.jsonl"), None), ([], False)):
+        notes = scoring.score_predictions(config, predictions, images, decoding)
+        (given, options) = calls.pop()
+        assert given == (("truth", limit), predictions) and options["report"].diagnose is diagnose
+        assert options["answers"] == scoring.answer_settings(config, decoding)
+        assert (options["ceiling"].markers, options["ceiling"].order) == (config.data.markers, "given")
+        assert len(notes) == len(told) and all(part in note for part, note in zip(told, notes, strict=True))
+        assert scoring._beyond_cap(config, images) == beyond

@@ -9,6 +9,7 @@ from mixed_sources import write_sources
 from tiny_run import TINY, tiny_config
 
 from coord_codec import CoordVocab
+from coord_trainer.config.sections import TinyModelConfig
 from coord_trainer.data.load import load_training
 from coord_trainer.model import tiny
 
@@ -69,3 +70,42 @@ def test_base_is_that_of_the_seed_and_made_once(tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "a")
     stated = config.model_copy(update={"model": config.model.model_copy(update={"path": "own"})})
     assert tiny.base_checkpoint(stated, tmp_path / "a", train) == "own" and not (tmp_path / "a").exists()
+
+
+OTHER = {
+    "hidden": 48, "layers": 1, "heads": 2, "ffn": 64, "vision_hidden": 48, "vision_layers": 1, "position_side": 4,
+    "tied": False, "min_pixels": 2048, "max_pixels": 4096,
+}  # fmt: skip
+
+
+def test_each_size_of_the_tiny_model_is_that_of_its_checkpoint_and_changes_no_other():
+    tokenizer = tiny.train_tokenizer(["cat"])
+
+    def sizes(**changes):
+        config = tiny_config(model={"tiny": TINY | {"smooth_rows": False} | changes}).model.tiny
+        processor = tiny.build_processor(tokenizer, config)
+        with torch.device("meta"):
+            model = tiny._build_model(processor, config)
+        text, vision, limits = model.config.text_config, model.config.vision_config, processor.image_processor.size
+        assert (text.head_dim * text.num_attention_heads, sum(text.rope_parameters["mrope_section"])) == (
+            config.hidden, config.hidden // config.heads // 2,
+        )  # fmt: skip
+        assert text.num_key_value_heads == vision.num_heads == text.num_attention_heads == config.heads
+        assert vision.out_hidden_size == text.hidden_size and vision.intermediate_size == 2 * vision.hidden_size
+        assert text.tie_word_embeddings is model.config.tie_word_embeddings and text.vocab_size >= len(tokenizer)
+        ids = (model.config.image_token_id, model.config.video_token_id, model.config.vision_start_token_id)
+        marks = [f"<|{name}|>" for name in ("image_pad", "video_pad", "vision_start", "vision_end")]
+        assert [*ids, model.config.vision_end_token_id] == tokenizer.convert_tokens_to_ids(marks)
+        end = model.generation_config
+        assert (end.eos_token_id, end.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
+        return {
+            "hidden": text.hidden_size, "layers": text.num_hidden_layers, "heads": text.num_attention_heads,
+            "ffn": text.intermediate_size, "vision_hidden": vision.hidden_size, "vision_layers": vision.depth,
+            "position_side": vision.num_position_embeddings ** 0.5, "tied": text.tie_word_embeddings,
+            "min_pixels": limits["shortest_edge"], "max_pixels": limits["longest_edge"],
+        }  # fmt: skip
+
+    plain = sizes()
+    assert {*OTHER, "smooth_rows"} == {*TinyModelConfig.model_fields}
+    for name, value in OTHER.items():
+        assert plain[name] != value and sizes(**{name: value}) == plain | {name: value}

@@ -1,6 +1,7 @@
 """What a review makes of the answers and likelihoods of one model, or of the models of several folds."""
 
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,3 +162,35 @@ def test_run_of_a_fold_is_kept_resumed_or_made_anew(monkeypatch, tmp_path, why, 
     if run is not None:
         assert run.config.run.resume is (found == "resumed") and run.folder == fold.run
         assert run.config.evaluation.ap_patience is None and run.group.name == "fold-1"
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_some_records_are_asked_in_their_folder_with_the_settings_of_the_model(monkeypatch, tmp_path, force):
+    """The images of these records alone, of all labels; likelihoods rest on what the answers rest on."""
+    seen, chosen = SimpleNamespace(), SimpleNamespace(evaluation=SimpleNamespace(batch_size=5))
+    sources = make_dataclass("Sources", ["images", "labels", "root"])(("a", "b", "c"), ["dog", "cat"], "root")
+
+    class Detector(SimpleNamespace):
+        @classmethod
+        def load(cls, *given):
+            seen.loaded = given
+            engine = SimpleNamespace(checkpoint="weights")
+            return cls(config=chosen, engine=engine, reading="r", calibration="c", uncalibrated="u")
+
+    @contextmanager
+    def answer_sources(detector, some, out, depends_on, *, batch, force):
+        seen.answered = (some, out, depends_on, batch, force)
+        yield SimpleNamespace(records=iter([{"image_id": 1}, {"image_id": 2}]))
+
+    monkeypatch.setattr(command, "AnsweringModel", Detector)
+    monkeypatch.setattr(command, "session_settings", lambda detector: {"of": detector.reading})
+    monkeypatch.setattr(command, "answer_sources", answer_sources)
+    monkeypatch.setattr(command, "Forcing", lambda *given: given)
+    monkeypatch.setattr(command, "judge", lambda *given: given)
+    records = [SimpleNamespace(source=name) for name in "ca"]
+    request = ReviewRequest(None, sources, "val.json", tmp_path / "out", 2, force=force)
+    found = command._ask(request, "config", tmp_path / "run", records, tmp_path / "part")
+    assert seen.loaded == (tmp_path / "run", "config", ["dog", "cat"])
+    assert seen.answered == (replace(sources, images=("c", "a")), tmp_path / "part" / "answers", {"of": "r"}, 5, force)
+    judged = (("weights", chosen, frozenset({"cat", "dog"})), records, tmp_path / "part", {"of": "r"})
+    assert found == _Answered([{"image_id": 1}, {"image_id": 2}], judged, "r", "c", "u")

@@ -20,7 +20,7 @@ from coord_adapter.format import (
     read_stored,
     weights_file,
 )
-from coord_adapter.hooks import find_owner
+from coord_adapter.hooks import find_owner, output_head
 from coord_adapter.install import install_coord_offset_adapter, vocabulary_rows
 from coord_adapter.peft import TOKEN_ROWS_KEY, active_copy, has_lora, is_wrapped
 from coord_adapter.tables import CoordOffsetAdapter, moved_rows
@@ -146,7 +146,7 @@ def save_as_trainable_tokens(model: PeftModel, path: str | Path) -> None:
 
 def _rows_by_layer(owner: nn.Module, adapter: CoordOffsetAdapter) -> dict[str, Tensor]:
     """Return the rows with offsets [K, H] by layer name, without the head if it is tied to the embedding."""
-    embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
+    embedding, head = owner.get_input_embeddings(), output_head(owner)
     for layer in (embedding, head):
         if has_lora(layer):
             raise ValueError("embedding or head carry LoRA, which PEFT cannot combine with trainable_token_indices.")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from coord_adapter.format import GUARD_NAME, MODULE_NAME
-from coord_adapter.hooks import attach_hooks, check_placement, detach_hooks, find_owner
+from coord_adapter.hooks import attach_hooks, check_placement, detach_hooks, find_owner, output_head
 from coord_adapter.peft import (
     OffsetGuard,
     deepspeed_keeps_master,
@@ -141,7 +141,7 @@ def bake_offsets(model: nn.Module) -> nn.Module:
     if is_wrapped(model) or is_wrapped(adapter):
         raise ValueError("PEFT still wraps this model: call bake_offsets(peft_model.merge_and_unload()).")
     _check_layers(owner)
-    embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
+    embedding, head = owner.get_input_embeddings(), output_head(owner)
     shared = embedding.weight is head.weight
     if shared and not adapter.tied:
         _untie(owner, head)
@@ -158,7 +158,7 @@ def bake_offsets(model: nn.Module) -> nn.Module:
 def vocabulary_rows(model: nn.Module) -> int:
     """Return the vocabulary size V, the smaller one of embedding and head."""
     # From the modules' attributes, since weights partitioned by ZeRO-3 have no size.
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    embedding, head = model.get_input_embeddings(), output_head(model)
     return min(int(embedding.num_embeddings), int(head.out_features))
 
 
@@ -178,7 +178,7 @@ def _check_layers(model: Any) -> None:
     """Raise an error if adding to a row of the embedding or head would not have the effect of an offset."""
     for site, layer, plain, operation in (
         ("input embedding", model.get_input_embeddings(), nn.Embedding, "look rows up"),
-        ("output head", model.get_output_embeddings(), nn.Linear, "multiply by its weight"),
+        ("output head", output_head(model), nn.Linear, "multiply by its weight"),
     ):
         if type(layer).forward is not plain.forward and not _only_scales(layer):
             raise ValueError(

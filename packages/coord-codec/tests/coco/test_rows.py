@@ -3,6 +3,7 @@
 import copy
 import json
 
+import numpy as np
 import pytest
 
 from coord_codec import json_stream, read_annotations
@@ -283,3 +284,13 @@ def test_category_that_says_that_an_image_has_no_objects(coco, name, is_nothing)
 def test_box_of_ten_by_twenty_pixels_is_that_of_every_origin(word, written):
     assert ORIGINS[word].corners(written) == (2, 4, 12, 24) and ORIGINS[word].word == word
     assert ABOUT.keys() == ORIGINS.keys() and len(set(ORIGINS.values())) == 6
+
+
+@pytest.mark.parametrize(
+    "ids", [[1, 2, 3], [-7, 0, 7], [0], [], ["a", 4, -4], [2**63, 2**63 - 1, -(2**63), 1 - 2**63], ["5", 5]]
+)
+def test_index_of_a_row_is_that_of_its_id_whatever_its_sign(ids):
+    """Against a dictionary; an id of more than 64 bits is in no column, and the least one stands for none."""
+    known = {key: place for place, key in enumerate(ids)}
+    asked = [*range(-9, 10), 2**63 - 1, 1 - 2**63]
+    assert coco_document._index_of(np.array(asked), known).tolist() == [known.get(key, -1) for key in asked]

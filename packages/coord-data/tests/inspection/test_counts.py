@@ -287,6 +287,15 @@ def test_pixels_count_from_1_only_in_whole_numbers_none_of_which_is_0(change, is
     assert records.one_off(boxes(["a"], rows, unit="unit")) == records.one_off(boxes(["a"])) == []
 
 
+@pytest.mark.parametrize(
+    ("at_one", "at_two", "is_told"),
+    [(4, 0, False), (5, 0, True), (5, 2, True), (5, 3, False), (8, 4, True), (8, 5, False)],
+)
+def test_pixels_count_from_1_where_twice_as_many_sides_are_at_1_as_at_2(at_one, at_two, is_told):
+    rows = [(0, "x", (1, 9, 40, 60)) for _ in range(at_one)] + [(0, "x", (8, 2, 40, 60)) for _ in range(at_two)]
+    assert bool(records.one_off(boxes(["a"], rows))) is is_told
+
+
 def labelled(**counts):
     return boxes(["a"], [(0, label.replace("_", " "), BOX) for label, count in counts.items() for _ in range(count)])
 

@@ -16,6 +16,7 @@ from coord_data.looking import alike
 from coord_data.looking.alike import alike_images, are_copies, duplicates_in, is_same_object, records_of
 from coord_data.looking.look import look_at_images
 from coord_data.looking.looks import ImageFile, Looks
+from coord_data.preparing.selection import without_duplicates
 from coord_data.sources.raw_boxes import RawBoxes
 
 
@@ -220,6 +221,40 @@ def test_pair_says_why_it_is_one(one, other, told):
     files = Looks.of(enumerate([one, other]))
     (pair,) = alike_images(files, files, within=True)
     assert pair.how == told
+
+
+HASHES = {"a": 0, "b": 0b111, "c": 0b111111, "d": 0b111111}
+"""b is near to all others, and a to b alone."""
+
+
+@pytest.mark.parametrize(
+    ("boxes", "kept"),
+    [
+        ({"a": [CAT], "b": [CAT], "c": [CAT]}, {"a": [CAT], "c": [CAT]}),  # a copy of a copy may be none
+        ({"a": [CAT], "b": [CAT], "c": [CAT], "d": [CAT]}, {"a": [CAT], "c": [CAT]}),
+        ({"c": [CAT], "a": [CAT], "b": [CAT]}, {"c": [CAT], "a": [CAT]}),
+    ],
+)
+def test_copies_of_a_copy_that_is_left_out_are_kept(boxes, kept):
+    names, looks, instances = of_set([(n, made(f"a{n}", hash_bits=HASHES[n]), own) for n, own in boxes.items()])
+    for join in (False, True):
+        found, dropped = without_duplicates(instances, names, looks, "near", join=join)
+        assert {i.image: [(o.desc, o.bbox) for o in i.objects] for i in found} == kept
+        assert {row.image for row in dropped} == boxes.keys() - kept.keys()
+
+
+def test_object_that_several_copies_add_is_joined_once_and_to_records_without_a_phrase():
+    owl, hen = ("owl", (0.6, 0.6, 0.9, 0.9)), ("hen", (0.6, 0.1, 0.9, 0.4))
+    near = ("owl", (0.61, 0.6, 0.9, 0.9))
+    files = [("a", made("a1"), [CAT]), ("b", made("a1"), [owl, DOG]), ("c", made("a1"), [CAT, near, hen])]
+    names, looks, instances = of_set(files)
+    asked = instances[0].model_copy(update={"query": "the cat"})
+    (first, kept, phrase), dropped = without_duplicates([asked, *instances, asked], names, looks, "exact", join=True)
+    assert [(o.desc, o.bbox) for o in kept.objects] == [CAT, owl, DOG, hen]
+    assert first == phrase == asked and [(row.image, row.kept, row.same_boxes) for row in dropped] == [
+        ("b", "a", False),
+        ("c", "a", False),
+    ]
 
 
 def test_pair_whose_boxes_differ_says_so():

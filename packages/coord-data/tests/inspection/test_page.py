@@ -102,7 +102,7 @@ def test_page_states_the_figures_of_the_set(found, tmp_path):
     added = Page(
         (("Tokens", 7, "of <text>"),),
         None,
-        (("more & more", "<i>own</i>"),),
+        (("more & more", "<i>own</i>"), ("last", "<i>further</i>")),
         ".own { top: 0 }",
         {"model": "m<1>"},
         "My <data>",
@@ -117,6 +117,8 @@ def test_page_states_the_figures_of_the_set(found, tmp_path):
         found.root.name,
         "<h2>more &amp; more</h2>",
         "<i>own</i>",
+        "<h2>last</h2>",
+        "<i>further</i>",
         ".own { top: 0 }",
     ):
         assert text in html
@@ -135,8 +137,24 @@ def test_page_states_the_figures_of_the_set(found, tmp_path):
         for h, c in re.findall(r'<figure class="bars">(.*?)<figcaption>(.*?)</figcaption>', html)
     }
     assert [(label, count) for label, _, count in charts["Objects per image"]] == [("1", 3), ("2", 0), ("3", 1)]
-    assert sum(count for *_, count in charts["Shorter side of the boxes"]) == 5
-    assert [label.split(" to ")[1] for label, *_ in charts["Shorter side of the boxes"]][-1] in ("999", "1e+03", "1000")
+    sides = [999 * min(x2 - x1, y2 - y1) for rows in BOXES.values() for _, (x1, y1, x2, y2) in rows]
+    shorter = [
+        (tuple(map(float, label.split(" to "))), count) for label, _, count in charts["Shorter side of the boxes"]
+    ]
+    assert sum(count for _, count in shorter) == len(sides) == 5
+    assert (shorter[0][0][0], shorter[-1][0][1]) == pytest.approx((min(sides), max(sides)), rel=1e-2)
+
+
+def test_images_without_objects_are_counted_wherever_they_stand(tmp_path):
+    for n in range(3):
+        Image.effect_noise((64, 48), 40 + n).convert("RGB").save(tmp_path / f"{n}.png")
+    boxes = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}]
+    for having in (0, 2):
+        lines = [{"image": f"{n}.png", "objects": boxes * (n == having)} for n in range(3)]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        html = written(tmp_path, coord_data.inspect(tmp_path / "a.jsonl"), shown=[])
+        (chart,) = (h for h in re.findall(r'<figure class="bars">(.*?)</figure>', html) if "Objects per image" in h)
+        assert [(label, count) for label, _, count in bars(chart)] == [("0", 2), ("1", 1)]
 
 
 def test_images_are_drawn_with_their_boxes_and_can_be_sorted(found, tmp_path):
@@ -210,8 +228,14 @@ def test_leaks_are_drawn_from_the_folders_of_both_sets(found, tmp_path):
     leak = replace(
         found.with_findings([finding("leakage", ("a.png", "a.png"))]), leak_roots=(found.root, found.root / "other")
     )
-    svgs = re.findall(r'viewBox="0 0 (\d+) (\d+)"[^>]*aria-label="a.png"', written(tmp_path, leak, shown=[]))
-    assert [round(int(w) / int(h), 1) for w, h in svgs] == [1.3, 1.0]
+
+    def ratios(examination):
+        svgs = re.findall(r'viewBox="0 0 (\d+) (\d+)"[^>]*aria-label="a.png"', written(tmp_path, examination, shown=[]))
+        return [round(int(w) / int(h), 1) for w, h in svgs]
+
+    assert ratios(leak) == [1.3, 1.0]
+    within = replace(found.with_findings([finding("duplicate_images", ("a.png", "a.png"))]), leak_roots=leak.leak_roots)
+    assert ratios(within) == [1.3, 1.3]
     assert (
         pairs_of(written(tmp_path, found.with_findings([finding("leakage", ("a.png", "a.png"))])))[0][1]
         == [("a.png", 0)] * 2

@@ -7,7 +7,8 @@ from one_image import VOC, picture
 
 from coord_codec import InputError
 from coord_data import inspect, load
-from coord_data.sources.partners import Partners
+from coord_data.sources.partners import WITHOUT_LABELS, Partners, partners_of
+from coord_data.sources.raw import RawImage, Reading
 
 SHAPE = {"label": "cat", "shape_type": "rectangle", "points": [[4, 4], [36, 36]]}
 FORMATS = {
@@ -153,3 +154,44 @@ def test_pictures_of_other_folders_and_of_unreadable_files_lack_no_annotation(tm
     found = inspect(tmp_path)
     assert of_partners(found) == []
     assert sum(finding.count for finding in found.findings if finding.code in ("refused", "unreadable_image")) >= 4
+
+
+@pytest.mark.parametrize(
+    ("images", "files", "refused", "severity", "count"),
+    [
+        ({"a.png": True}, {"a.txt": True}, False, None, 0),
+        ({}, {"b.txt": False}, True, None, 0),  # each is told as a problem
+        ({}, {"b.txt": False}, False, "warning", 1),
+        ({"a.png": False}, {"b.txt": False}, True, "warning", 2),
+        ({"a.png": False, "b.png": True}, {"b.txt": True}, False, "note", 1),
+        ({f"{split}/{n}.png": split == "x" for split in ("x", "val") for n in range(2)}, {}, False, "warning", 2),
+        ({f"val/{n}.png": False for n in range(2)}, {}, False, "note", 2),  # no split has any
+    ],
+)
+def test_sides_without_a_partner_are_told_once(images, files, refused, severity, count):
+    found = Partners(images, files, refused_alone=refused).findings
+    assert [(finding.severity, finding.count) for finding in found] == [(severity, count)] * bool(severity)
+
+
+def test_images_of_the_folders_that_are_read_and_of_splits_beside_them_have_partners(tmp_path):
+    for n, name in enumerate(("train/a", "train/b", "train/d", "train/e", "Valid/c", "drawn/a", "drawn/val/f")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        picture(n).save(tmp_path / f"{name}.png")
+    read = [RawImage("train/a.png", "l/a.txt"), RawImage("train/gone.png", "l/gone.txt")]
+    read += [RawImage("", "l/d.txt", fault="broken"), RawImage("train/b.png", "l/b.txt", notes=(WITHOUT_LABELS,))]
+    reading = Reading(read, tmp_path, without_image=("l/x.txt",))
+    has = {"train/a.png": True, "train/b.png": False}
+    files = {"l/a.txt": True, "l/gone.txt": False, "l/x.txt": False}
+    found = partners_of(reading, is_folder=False)
+    assert (found.images, found.files, found.read_alone, found.refused_alone) == (has, files, False, False)
+    beside = {"train/e.png": False, "Valid/c.png": False, "drawn/val/f.png": False}
+    assert partners_of(reading, is_folder=True).images == has | beside
+    alone = Reading(read, tmp_path, reads_alone=True)
+    assert partners_of(alone, is_folder=True) == Partners(
+        has, {k: files[k] for k in ("l/a.txt", "l/gone.txt")}, True, True
+    )
+
+
+def test_partners_are_told_where_a_set_is_loaded(tmp_path):
+    notes = load(write(tmp_path, "yolo", NAMES[:4], NAMES[:3])).notes
+    assert ["without_partner" in note for note in notes].count(True) == 1

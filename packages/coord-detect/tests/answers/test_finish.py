@@ -112,6 +112,13 @@ def test_boxes_of_distributions_are_those_of_tokens_where_there_are_none():
         for missing in ({}, {"coord_expected": None, "coord_quantiles": None}):
             found, _, _ = Finish().objects(answer | missing, AnswerSettings(boxes=boxes))
             assert [item.box for item in found] == [item.box for item in Finish().objects(answer)[0]]
+    stated = {"coord_expected": [0.5, 0.5, 0.75, 0.75], "coord_quantiles": [[v] * 7 for v in (0.5, 0.5, 0.75, 0.75)]}
+    for boxes in ("median", "best_iou", "expected"):
+        for absent in (None, *stated):  # of two halves neither says where the box is
+            (found,), _, _ = Finish().objects(
+                answer | stated | ({absent: None} if absent else {}), AnswerSettings(boxes=boxes)
+            )
+            assert found.box == pytest.approx((0, 0, 0.1, 0.999) if absent else (0.5, 0.5, 0.75, 0.75))
 
 
 def test_answers_to_other_views_are_refused_and_duplicates_score_no_more_than_1():

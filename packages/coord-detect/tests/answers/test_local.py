@@ -5,15 +5,20 @@ from random import Random
 
 import pytest
 import torch
+from fakes import card_of
 from PIL import Image
 from tiny_model import tiny_checkpoint
 
 from coord_codec import InputError
 from coord_detect.answers import generate, local
 from coord_detect.answers.answering_model import AnsweringModel
+from coord_detect.answers.descriptions import description_fields
 from coord_detect.answers.generate import answer_images, prompt_inputs
 from coord_detect.answers.local import LocalEngine
 from coord_detect.answers.token_limit import token_limit, token_limit_without_tokenizer
+from coord_detect.detection.calibrate import write_calibration
+from coord_detect.model.card import calibration_key
+from coord_detect.model.checkpoints import mark_complete
 from coord_detect.settings.decoding import Decoding
 from coord_detect.settings.load import load_settings
 from coord_detect.settings.record import Settings
@@ -142,6 +147,17 @@ def test_number_of_objects_shape_and_style_limit_an_answer(images):
         assert text.count("<|coord_") in (0, 2)
 
 
+def test_grammar_of_a_batch_has_every_setting_and_names_only_where_they_limit(monkeypatch):
+    seen = []
+    monkeypatch.setattr(generate.CoordGrammar, "for_tokenizer", lambda *given, **named: seen.append((given, named)))
+    data = Asking(markers="obj", style="json", geometry="polygon", max_vertices=5, max_objects=7)
+    for grammar, names in (("none", NAMES), ("markers", NAMES), ("names", NAMES)):
+        generate.grammar_of("tokenizer", data, grammar, 11, 13, names)
+    shared = {"prompt_length": 11, "max_new_tokens": 13, "style": "json", "max_objects": 7, "geometry": data.shape}
+    assert seen == [(("tokenizer", "obj"), shared | {"descriptions": held}) for held in (None, NAMES)]
+    assert data.shape.max_vertices == 5
+
+
 def test_prompt_system_message_and_factor_of_pixels_reach_the_model(images):
     opened = tiny_checkpoint()
     seen = []
@@ -190,6 +206,23 @@ def test_answer_is_cut_at_its_end_and_has_no_figures_of_coordinates_without_toke
         assert forced["desc_logprobs"] == [1.0, 2.0 + 3.0]  # and that of its end, the marker behind it
     assert "desc_logprobs" not in generate.answer_record(opened, ids, values, None)
     assert generate.answer_record(replace(opened, vocab=None), ids, values, markers).keys() == {"text", "finish_reason"}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "values", "counts"),
+    [("SabE12F", [1, 2], [2]), ("SE12", [], [0]), ("S12", [], [0]), ("abE12", [], []), ("SaE12SbcE", [1, 6, 7], [1, 2]),
+     ("SaE12bSc", [1, 7], [1, 1]), ("SaSb", [1, 3], [1, 1]), ("S", [], [0]), ("", [], [])],
+)  # fmt: skip
+def test_names_are_what_stands_between_a_start_marker_and_what_ends_it(tokens, values, counts):
+    """The n-th token has the log-probability n, and the end of a name there 100 times as much."""
+    known = list(tokens), [*range(len(tokens))], "SEBF", "12"
+    assert description_fields(*known) == {"desc_logprobs": values, "desc_token_counts": counts}
+    ends, left = list(values), [n for n, count in enumerate(counts) if count]
+    for n in left:
+        last = sum(counts[: n + 1]) - 1
+        ends[last] += 100 * (values[last] + 1) * (values[last] + 1 < len(tokens))
+    forced = description_fields(*known, log_end=[100 * n for n in range(len(tokens))])
+    assert forced == {"desc_logprobs": ends, "desc_token_counts": counts}
 
 
 @pytest.mark.parametrize(
@@ -308,3 +341,50 @@ def test_model_in_this_process_is_asked_with_another_prompt_other_names_and_view
     ):
         with pytest.raises(InputError, match=told):
             local_model(*words).asking(only=["cat"])
+
+
+class _Line:
+    """A calibration that is told apart from others by its key."""
+
+    def __init__(self, key):
+        self.key = key
+
+    def to_dict(self):
+        points = [[0.0, 0.0], [1.0, 0.5]]
+        curve = {"scores": [], "precision": [], "recall": [], "classes": {}}
+        return {"points": points, "score_source": "constant", "curve": curve, "rests_on": {"key": self.key}}
+
+
+def test_loaded_model_has_the_names_of_the_call_then_of_its_card_and_the_calibration_of_what_is_asked(
+    tmp_path, monkeypatch
+):
+    """Of its views and of the names that answers are held to, also where a later question has others."""
+    (tmp_path / "config.json").write_text("{}")
+    card_of(names=("trained", "cat")).write(tmp_path)
+    mark_complete(tmp_path)
+    asked = {"": ((), ()), "mirror": (("mirror",), ()), "cat": ((), ("cat",)), "both": (("mirror",), ("cat",))}
+    keys = {name: calibration_key(Decoding(), *asked[name]) for name in asked}
+    for key in list(keys.values())[:3]:
+        write_calibration(tmp_path, key, _Line(key))
+    monkeypatch.setattr("coord_detect.model.card.ModelCard.calibration_of", _calibration_of)
+    monkeypatch.setattr("coord_detect.model.checkpoint.open_checkpoint", lambda *_: tiny_checkpoint())
+
+    def loaded(*words, **more):
+        return AnsweringModel.load(tmp_path, settings(*words), **more)
+
+    assert loaded().names == ("trained", "cat") and loaded(names=("dog", "cat")).names == ("dog", "cat")
+    model = loaded(labels=("b", "a"), only=("cat",))
+    assert (model.labels, model.only, model.forced, model.folder) == ({"a", "b"}, {"cat"}, ("cat",), tmp_path)
+    assert (model.engine.name, loaded(calibrated=False).calibration) == (str(tmp_path), None)
+    for name, (views, only) in asked.items():
+        word = f"evaluation.views=[{','.join(views)}]"
+        later = loaded().asking(views=list(views), only=list(only)), loaded(word).asking(only=list(only))
+        for found in (loaded(word, only=only), loaded(only=only).asking(views=list(views)), *later):
+            assert found.calibration == (None if name == "both" else keys[name])
+            assert ("not calibrated" in found.uncalibrated) is (name == "both")
+    assert loaded().asking(prompt="Which?", labels=["cat"]).calibration == keys[""]
+
+
+def _calibration_of(card, decoding, views, folder, only=()):
+    found = card.calibrations.get(calibration_key(decoding, views, only))
+    return found and found["rests_on"]["key"]

@@ -201,6 +201,12 @@ def test_saved_files_are_named_after_the_image_and_replace_nothing_else(found, p
     assert Detector(answering()).predict(Image.open(photo)).save(tmp_path / "out").name == "image-0.jpg"
 
 
+def test_every_image_with_an_answer_is_saved_also_one_without_objects(photo, tmp_path):
+    results = naming([], ["cat"]).predict([photo, photo.parent / "b.png", photo.parent / "gone.png"], progress=False)
+    assert results.save(tmp_path / "out") == [tmp_path / "out" / "a.jpg", tmp_path / "out" / "b.jpg"]
+    assert [row["image_id"] for row in results.to_coco()] == [2]
+
+
 def test_name_of_a_file_is_a_picture_that_is_not_replaced(found, tmp_path):
     assert found.save(tmp_path / "a.png") == tmp_path / "a.png"
     assert Image.open(tmp_path / "a.png").format == "PNG"
@@ -236,6 +242,9 @@ def test_notebook_shows_results_and_detector(found, photo):
     assert found._repr_png_()[:4] == b"\x89PNG"
     html = Detector(answering()).predict([photo] * 8, progress=False)._repr_html_()
     assert html.count("<img") == 6 and "6 of 8" in html
+    several = [photo, photo.parent / "gone.png", *[photo] * 6]
+    results = Detector(answering()).predict(several, batch=2, progress=False)
+    assert results._repr_html_().count("<img") == 5 and repr(results) == "<Results: 8 images, 6 answered yet>"
     assert "Describe all" in Detector(answering())._repr_html_()
 
 

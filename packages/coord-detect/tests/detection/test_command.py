@@ -1,6 +1,7 @@
 """The whole of `predict` on a server or a rule: what is told, scored and left out, and how it stops."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -135,6 +136,21 @@ def test_scores_stand_beside_the_boxes_of_the_page(tmp_path):
     scores = [r["objects"][0]["score"] for r in map(json.loads, (tmp_path / "out/predictions.jsonl").open())]
     page = (tmp_path / "out" / "index.html").read_text()
     assert f">cat {scores[0]:.2f}</text>" in page and f">{long[:21]}… {scores[1]:.2f}</text>" in page
+
+
+def test_page_shows_its_first_images_sorts_them_by_their_least_score_and_names_failures(tmp_path, monkeypatch):
+    monkeypatch.setattr("coord_detect.detection.gallery.SHOWN", 2)
+    engine = Scripted()
+    twice = {"text": TEXT * 2, "coord_logprobs": [-0.1] * 4 + [-0.5] * 4}
+    engine.script = [twice, {"text": ""}, {"text": TEXT, "coord_logprobs": [-0.1] * 4}]
+    engine.script.append({"text": None, "finish_reason": "error", "error": "busy"})
+    make_images(tmp_path / "photos", a=(40, 20), b=(40, 20), c=(40, 20), d=(40, 20))
+    answers = finish(detector(engine), tmp_path, (str(tmp_path / "photos"),), draw=True)
+    page = (tmp_path / "out" / "index.html").read_text()
+    least = min(row["score"] for row in answers.records[0]["objects"])
+    assert re.findall('data-values="([^"]*)"', page) == [f"0 {least:.4g} 2", "0 1 0"]
+    assert "The first 2 images; all are in drawn/." in page and ">2 of 3<" in page and "busy" in page
+    assert sorted(path.name for path in (tmp_path / "out" / "drawn").iterdir()) == ["a.jpg", "b.jpg", "c.jpg"]
 
 
 def test_threshold_stands_on_the_page_and_in_boxes_json(tmp_path, capsys):

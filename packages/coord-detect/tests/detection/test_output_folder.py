@@ -1,5 +1,6 @@
 """Folders of answers: whose folder it is, other settings and images, files of a user, drawn images, `--force`."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,31 @@ def test_other_settings_are_refused_and_force_starts_anew(tmp_path, sources):
         answered(detector(), sources, tmp_path / "out", SETTINGS | {"prompt": "q"})
     changed = SETTINGS | {"prompt": "q"}
     assert answered(detector(), sources, tmp_path / "out", changed, force=True).new == 4
+
+
+@pytest.mark.parametrize(("before", "now"), [(None, "q"), ([], ["cat"]), (0.0, 0.5), ("q", None), ([1, None], [1, 2])])
+def test_setting_of_nothing_differs_from_one_of_something(tmp_path, sources, before, now):
+    """Also where one image has no answer; a setting that the session of an older version lacks is no difference."""
+
+    class Partly(RuleEngine):
+        def answer(self, images):
+            found = super().answer(images)
+            failed = {"text": None, "finish_reason": "error", "error": "busy"}
+            return [failed if image.width == 8 else row for image, row in zip(images, found, strict=True)]
+
+    out, settings = tmp_path / "out", SETTINGS | {"wanted": before}
+    assert len(answered(detector(Partly()), sources, out, settings).failed) == 1
+    with pytest.raises(InputError, match=f"made with wanted {re.escape(repr(before))}, now it is"):
+        answered(detector(), sources, out, SETTINGS | {"wanted": now})
+    assert answered(detector(), sources, out, settings | {"new": 1}).new == 1
+
+
+def test_force_leaves_nothing_of_ranks_that_were_stopped_nor_of_earlier_images(tmp_path, sources):
+    answer(tmp_path / "out", sources)
+    answer(tmp_path / "out", find_sources([str(tmp_path / "photos" / "a.png")]))
+    (tmp_path / "out" / "predictions.jsonl").rename(tmp_path / "out" / "predictions.jsonl.1")
+    assert answer(tmp_path / "out", sources, force=True).new == 4
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".lock", "predictions.jsonl", "session.json"]
 
 
 def test_folder_of_something_else_is_refused_and_untouched(tmp_path, sources):

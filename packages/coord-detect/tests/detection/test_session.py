@@ -1,13 +1,18 @@
 """Answers into a folder: resumed, torn, failed, over several processes, by concurrent requests."""
 
 import json
+import os
 from dataclasses import replace
 from threading import Barrier
 
+import numpy as np
 import pytest
 from fakes import SETTINGS, TEXT, BusyEngine, RuleEngine, answer, detector, lines, make_images
+from PIL import Image
 
+from coord_codec.images import DEEP
 from coord_detect.answers import resumable_file
+from coord_detect.answers.records import NEARLY_UNIFORM, ImageSource
 from coord_detect.detection import session
 from coord_detect.detection.image_sources import find_sources
 
@@ -70,6 +75,27 @@ def test_file_that_is_another_one_now_is_answered_again(tmp_path, sources, capsy
     assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
     assert engine.batches == [[(30, 20)]] and lines(tmp_path / "out")[1]["width"] == 30
     assert "1 image file has changed since" in capsys.readouterr().out
+
+
+def test_file_of_one_size_that_was_written_again_is_answered_again_and_a_moved_one_is_not(tmp_path, sources):
+    answer(tmp_path / "out", sources)
+    path = tmp_path / "photos" / "b.png"
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    engine = RuleEngine()
+    assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
+    assert engine.batches == [[(40, 20)]]
+    (tmp_path / "photos").rename(tmp_path / "moved")
+    assert answer(tmp_path / "out", find_sources([str(tmp_path / "moved")])).new == 0
+
+
+@pytest.mark.parametrize(("levels", "is_told"), [(31, True), (32, False)])
+def test_deep_image_of_few_levels_is_told(tmp_path, levels, is_told):
+    pixels = np.array([[0, levels * 257]] * 2, np.uint16)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    source = ImageSource(tmp_path / "a.png", "a.png", 1)
+    assert (NEARLY_UNIFORM in source.notes(source.open())) is is_told and DEEP in source.notes(source.open())
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")  # of 8 bits, as it is
+    assert ImageSource(tmp_path / "a.png", "a.png", 1).notes(Image.new("RGB", (4, 4))) == ()
 
 
 def test_image_of_two_ids_is_answered_once_and_recorded_twice(tmp_path):
@@ -235,6 +261,8 @@ def test_each_fact_of_model_and_boxes_is_one_of_the_session(tmp_path, monkeypatc
     }
     settings = {name: session.session_settings(model) for name, model in changed.items()}
     settings["grammar"] = session.session_settings(changed["server"], "vllm")
+    names = [detector(engine(names=frozenset(order))) for order in (("a", "b", "c", "d"), ("d", "c", "b", "a"))]
+    assert [session.session_settings(model)["names"] for model in names] == [["a", "b", "c", "d"]] * 2
     texts = {name: json.dumps(values, sort_keys=True, default=str) for name, values in settings.items()}
     assert len(set(texts.values())) == len(texts)
     same = session.session_settings(detector(engine(name=str(tmp_path / "m"))))

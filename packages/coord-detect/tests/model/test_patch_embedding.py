@@ -30,6 +30,12 @@ def test_outputs_and_gradients_are_the_convolutions(bias):
     for one, other in zip(grown(whole, patches), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
     assert list(whole.state_dict()) == ["0.weight", "0.bias"][: 1 + bias]
+    still = patches[:, :, :1].float().repeat(1, 1, 2, 1, 1)  # equal frames, of which each has its own gradient
+    multiplied = nn.Sequential(copy.deepcopy(module).float())
+    expected = grown(multiplied[0], still)
+    multiply_patches(multiplied)
+    for one, other in zip(grown(multiplied, still), expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_equal_frames_are_multiplied_once_and_both_halves_of_the_kernel_learn(monkeypatch):

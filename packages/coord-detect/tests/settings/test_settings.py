@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from coord_codec import InputError
+from coord_detect.settings.base import Probability, Section, Seed
 from coord_detect.settings.decoding import QUANTILE_LEVELS, Decoding, decoding_named
 from coord_detect.settings.load import changed_settings, check_settings, flat_settings, load_settings
 from coord_detect.settings.record import Settings
@@ -291,6 +292,23 @@ def test_fault_is_told_of_the_file_the_command_line_or_both(tmp_path):
 )
 def test_wrong_setting_is_explained(word, told):
     assert told in refused(word)
+
+
+def test_truth_value_is_no_number_and_a_number_is_no_truth_value():
+    class Part(Section):
+        share: Probability = 0.5
+        seed: Seed = 0
+        on: bool = False
+
+    for name in ("share", "seed"):
+        for value in (True, False):
+            with pytest.raises(ValueError, match="expected a number"):
+                Part(**{name: value})
+        assert [getattr(Part(**{name: value}), name) for value in (0, 1)] == [0, 1]
+    assert [Part(on=value).on for value in (True, False)] == [True, False]
+    for wrong in ({"share": 1.5}, {"seed": 2**32}, {"seed": -1}, {"share": float("nan")}, {"other": 1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Part(**wrong)
 
 
 def test_settings_that_differ_are_both_told_with_none_for_a_missing_one():

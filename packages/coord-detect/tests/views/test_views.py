@@ -28,6 +28,7 @@ from coord_detect.settings.record import Settings
 from coord_detect.views.asking import answer_views, looks_of
 from coord_detect.views.mirror import Mirror
 from coord_detect.views.registry import VIEWS, check_views, register_view, views_of
+from coord_detect.views.sides import names_a_side
 from coord_detect.views.view import Look, Question, in_image
 from coord_eval import ScoredObject
 from coord_eval.calibration.calibration import Calibration
@@ -173,6 +174,31 @@ def test_word_that_is_no_view_is_refused_with_what_was_expected(word, told):
         load_settings(Settings, None, [f"evaluation.views=[{word}]"])
 
 
+def test_borders_of_factors_and_overlaps_are_taken_and_what_lies_beyond_is_not():
+    for word, beyond in (
+        ("scale:0.1", "scale:0.0999"),
+        ("scale:10", "scale:10.01"),
+        ("tiles:8x8:.9", "tiles:8x8:.901"),
+    ):
+        assert len(views_of([word])) == 1
+        with pytest.raises(ValueError, match=f"{beyond}: expected"):
+            views_of([beyond])
+    with pytest.raises(ValueError, match="each view once"):
+        views_of(["scale:2", "mirror", "scale:2.0"])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("Left", True), ("RIGHT hand", True), ("turn_left", True), ("leftEye", True), ("rightarm", True), ("", False),
+     ("a Bright copyright", False), ("playwright", False), ("a bright left shoe", True), ("upRight", False),
+     ("aright", True), ("cat", False)],
+)  # fmt: skip
+def test_side_is_named_in_any_case_and_not_within_a_word_that_means_another_thing(text, names):
+    assert names_a_side(text) is names
+    assert (Mirror().objection(Question("?", labels=("cat", text))) is not None) is names
+    assert (Mirror().objection(Question(text)) is not None) is names and Mirror().keeps(text) is not names
+
+
 @pytest.mark.parametrize(
     ("words", "question", "told"),
     [
@@ -249,6 +275,11 @@ def test_questions_about_one_image_are_one_view_and_the_image_weighs_more(monkey
     Finish(("classes",), Question("?", labels=("cat", "dog"))).objects(record)
     ((views, how),) = seen
     assert [len(view) for view in views] == [1, 2] and how["weights"] == [1.5, 1.0]
+    tiles = {**record, "views": [{"view": "tiles:64x64", **answer}] * 2}
+    Finish(("tiles:64x64",)).objects(tiles)  # each has a place of its own
+    views, how = seen[1]
+    assert [len(view) for view in views] == [1, 1, 1] and how["weights"] == [1.5, 1.0, 1.0]
+    assert how["regions"] == [(0, 0, 1, 1), (0, 0, 2 / 3, 1), (1 / 3, 0, 1, 1)]
 
 
 def test_concurrent_engine_is_asked_about_one_view_at_a_time(folder):
@@ -321,6 +352,9 @@ def test_view_of_ones_own_is_a_row(folder):
 
     with pytest.raises(ValueError, match="one of this name already"):
         register_view(type("Other", (Mirror,), {"example": "mirror"}))
+    for wrong, told in (({"name": "a:b"}, "without a colon"), ({"name": "wry", "example": "wry:2"}, "without an argu")):
+        with pytest.raises(ValueError, match=told):
+            register_view(type("Wrong", (Mirror,), wrong))
     register_view(Upside)
     try:
         for record in records(folder, SeeingEngine(), "upside"):

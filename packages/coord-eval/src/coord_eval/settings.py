@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from coord_codec import GEOMETRIES, CoordGrid, InputError, Order, geometry_of
 from coord_codec.arguments import plain
 from coord_codec.files import read_json
-from coord_codec.settings import Setting, SettingsRecord, setting
+from coord_codec.settings import Setting, SettingsRecord, setting, stated_settings
 
 if TYPE_CHECKING:
     from coord_codec import Geometry, MarkerFamily
@@ -211,6 +211,8 @@ class AnswerSettings(SettingsRecord):
         object.__setattr__(self, "scale", plain(self.scale))
         object.__setattr__(self, "ignored_labels", as_labels(self.ignored_labels))
         geometry_of(self.geometry)
+        if self.format != "auto" and (problem := stated_settings(self)["format"].expected_name(self.format)):
+            raise InputError(f"format: {problem}")
         if isinstance(self.scale, str) and self.scale not in NAMED_SCALES:
             raise InputError(f"scale: expected a number, {', '.join(NAMED_SCALES)} or None, found {self.scale!r}")
 

@@ -127,6 +127,27 @@ def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
     assert "noise" not in named.unknown_labels
 
 
+def test_diagnose_places_the_boxes_of_tiles_in_their_image():
+    """Two tiles an image, as the model was given them; the way that is named has the AP of scoring in that way."""
+    draw, rows, records = random.Random(1), [], []
+    for image in range(1, 31):
+        for label, (left, top) in enumerate(((0, 40), (200, 100)), 1):
+            x, y, w, h = draw.randrange(130), draw.randrange(90), draw.randrange(20, 70), draw.randrange(20, 60)
+            rows.append((image, label, [left + x, top + y, w, h]))
+            box = {"bbox_2d": [x, y, x + w, y + h], "label": ("cat", "dog")[label - 1]}
+            records.append({"image_id": image, "text": json.dumps([box]), "tile": [left, top, 200, 150]})
+    truth = coco(*rows, images=range(1, 31), names=("cat", "dog"), size=(400, 300))
+    lines = diagnosis(truth, records, scale=1000)
+    assert "--scale pixels) would give AP 1.000, mean best IoU 1.000" in lines[1]
+    (_, told) = diagnosis(truth, records, scale="pixels")
+    assert "the way they are read fits best" in told
+    for record in records:
+        (box,) = json.loads(record["text"])
+        record["text"] = json.dumps([box | {"bbox_2d": [3 * v + 200 for v in box["bbox_2d"]]}])
+    told = diagnosis(truth, records, scale=1000)[1]
+    assert "as fractions of the image's size, x times 0.333 -0.333, y times 0.333 -0.444 would give AP 1.000" in told
+
+
 def test_diagnose_gives_boxes_without_label_the_one_of_the_prompt(coco_set):
     category = coco_set["categories"][0]
     coco_set["categories"] = [category]

@@ -147,6 +147,9 @@ def test_mot_results_find_their_frames(tmp_path):
     )
     one = score(truth, tmp_path / "data" / "MOT17-04.txt")
     assert one.detections.image_D.tolist() == [2]
+    for names, taken in ((("cat",), 0), (("cat", "person"), 1), (("person", "pedestrian"), 1), (("person", "cat"), 0)):
+        (kind,) = {*score(mot("MOT17-04/1.jpg", names=names), tmp_path / "data" / "MOT17-04.txt").detections.category_D}
+        assert kind == taken, names
     with pytest.raises(InputError, match="MOT results state no class, and the ground truth has 2 categories: cat, dog"):
         score(mot("1.jpg", names=("cat", "dog")), tmp_path / "data")
     (tmp_path / "data" / "MOT17-04.txt").rename(tmp_path / "other.txt")

@@ -15,6 +15,7 @@ from coord_eval.metrics.coco import beyond_limit
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.draws import draw_weights, half_width
 from coord_eval.metrics.errors import BACKGROUND, ERROR_KINDS, UNKNOWN, confused_pairs
+from coord_eval.metrics.sums import rates
 
 CAT, DOG = 1, 2
 
@@ -435,3 +436,14 @@ def test_images_are_drawn_with_replacement_as_often_as_there_are():
     weights_BI = np.concatenate(parts)
     assert [len(part) for part in parts] == [16, 16, 8] and weights_BI.shape == (40, 5)
     assert (weights_BI.sum(axis=1) == 5).all() and (weights_BI.sum(axis=0) > 15).all()
+
+
+@pytest.mark.parametrize("empty", [0.0, 1.0])
+def test_rates_of_nothing_are_those_that_the_caller_names(empty):
+    counts = (np.array([0.0, 2.0, 0.0]), np.array([0.0, 4.0, 0.0]), np.array([0.0, 2.0, 3.0]))
+    found = rates(*counts, empty)
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "precision": [empty, 0.5, empty],
+        "recall": [empty, 1.0, 0.0],
+        "f1": [empty, 4 / 6, 0.0],
+    }

@@ -85,14 +85,27 @@ def test_ceiling_is_what_the_written_and_parsed_truth_scores(order, most, bins):
             assert [part.split("<")[0] for part in record["text"].split("<obj_start>")[1:]] == labels
 
 
-@pytest.mark.parametrize("names", [("[THINK]", "cat", "dog"), ("cat", "dog", "[THINK]")])
-def test_objects_whose_label_is_not_read_are_missing_and_no_others(names):
+@pytest.mark.parametrize(
+    ("names", "together", "ap"),
+    [
+        (("[THINK]", "cat", "dog"), False, 2 / 3),
+        (("cat", "dog", "[THINK]"), False, 2 / 3),
+        (("cat", "[THINK]", "dog"), True, (1 + 26 / 101) / 3),  # what follows the mark is a thought
+        (("cat", "[/THINK]", "dog"), True, (1 + 26 / 101) / 3),  # and what stands before this one
+        (("<think>", "cat", "dog"), True, (2 * 26 / 101) / 3),
+    ],
+)
+def test_objects_that_are_not_read_are_missing_and_no_others(names, together, ap):
     truth = coco(
-        *((n, 1 + n % 3, [20 + 9 * n, 30, 40, 90]) for n in range(9)), names=names, images=range(9), size=(520, 400)
+        *((n // 3 if together else n, 1 + n % 3, [20 + 9 * n, 30 + n, 40, 90]) for n in range(9)),
+        *((9, 1 + n, [20 + 9 * n, 30 + n, 40, 90]) for n in range(3) if "THINK" not in names[n].upper()),
+        names=names,
+        images=range(10),
+        size=(520, 400),
     )
     written = score(truth, oracle_predictions(truth), "pycocotools", "constant", answers=AnswerSettings(format="obj"))
     found = ceiling_scores(load_ground_truth(truth), CeilingSettings(), CoordGrid())
-    assert found == pytest.approx(written.coco, abs=1e-12) and found["AP"] == pytest.approx(2 / 3)
+    assert found == pytest.approx(written.coco, abs=1e-12) and found["AP"] == pytest.approx(ap)
 
 
 @pytest.mark.parametrize(

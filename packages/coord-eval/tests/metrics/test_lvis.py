@@ -253,3 +253,5 @@ def test_scores_of_lvis_keep_the_notes_of_the_annotations_and_count_what_is_left
     low = [{**STRAY_CAT, "score": 0.1}] * 300  # of the most boxes the best are kept, wherever they stand
     assert score_lvis(tiny(), [*low, HIT]).summary["AP"] == pytest.approx(1)
     assert score_lvis(tiny(), [*low, HIT]).beyond_limit == 1 and score_lvis(tiny(), low).beyond_limit == 0
+    found = score_lvis(tiny(), [*low, HIT, {**low[0], "category_id": 99, "score": 0.0}])  # it is beyond the limit
+    assert (found.beyond_limit, found.unknown) == (2, 0)

@@ -55,7 +55,13 @@ def test_objects_of_other_images_are_drops_where_several_are_named(places, names
 
 @pytest.mark.parametrize(
     ("rows", "status"),
-    [([BOX], "empty"), ([BOX, OUTLINE], "ok"), ([BOX, OUTLINE, FAULT], "partial"), ([OUTLINE], "ok")],
+    [
+        ([BOX], "empty"),
+        ([BOX, OUTLINE], "ok"),
+        ([BOX, OUTLINE, FAULT], "partial"),
+        ([BOX, FAULT], "failed"),
+        ([OUTLINE], "ok"),
+    ],
 )
 def test_answer_of_ignored_labels_alone_is_empty(rows, status):
     assert without_labels(parse_answer(f"[{', '.join(rows)}]"), "b").status == status

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from coco_builder import coco
+from coco_builder import coco, iou
 from scipy.optimize import minimize
 
 from coord_eval import Detections, load_ground_truth
@@ -11,6 +11,8 @@ from coord_eval.review.confidence import compare
 from coord_eval.review.figures import SetFigures
 from coord_eval.review.planted import LEAST_LABELS, _probabilities, _rate, _regression, judged_by_planted_faults, plant
 from coord_eval.review.probability import LABEL_KINDS
+
+LABEL_STEPS, OTHER_STEPS = ((0, 0.25), (0.25, 0.5), (0.5, 1)), ((0, 0.5), (0.5, 1))
 
 
 @pytest.mark.parametrize("few", [1, 0])
@@ -204,3 +206,113 @@ def test_probabilities_grow_with_the_suspicion_and_add_up_to_the_rate():
         assert (np.diff(found[:30]) > 0).all()
         assert found[50:].mean() == pytest.approx(rate, rel=0.05)
     assert _probabilities(known_s, faults_p, at, 0.9).max() > 0.8
+
+
+def test_as_many_labels_are_missing_as_have_a_fault_of_any_other_kind(spoilt, said):
+    truth, boxes = load_ground_truth(spoilt[0]), np.array([row["bbox"] for row in said])
+    of = [row["image_id"] for row in said], [row["category_id"] - 1 for row in said]
+    detections = Detections.of(truth, *of, boxes, [row["score"] for row in said], np.zeros(len(said)))
+    compared = compare(truth, detections, False)
+    for answers in (np.flatnonzero(compared.partner_D < 0), np.arange(len(said))):  # whatever answers may show one
+        found, _ = judged_by_planted_faults(truth, detections, compared, answers)
+        assert found.rates["missing"] == pytest.approx(np.mean([found.rates[kind] for kind in LABEL_KINDS]), rel=0.4)
+
+
+def test_each_half_is_judged_by_the_other_and_of_twins_each_counts_less(spoilt, said, monkeypatch):
+    document, rated, judged = spoilt[0], [], []
+    truth, boxes = load_ground_truth(document), np.array([row["bbox"] for row in said])
+    of = [row["image_id"] for row in said], [row["category_id"] - 1 for row in said]
+    detections = Detections.of(truth, *of, boxes, [row["score"] for row in said], np.zeros(len(said)))
+
+    def rate(known_s, faults_p, counted_s):
+        rated.append((len(known_s), counted_s))
+        return 0.01
+
+    def probability(known_s, faults_p, judged_n, rate):
+        judged.append((len(known_s), len(judged_n)))
+        return np.full(len(judged_n), 0.1 * (1 + len(judged) % 2))  # .2 by the first half, .1 by the second
+
+    monkeypatch.setattr("coord_eval.review.planted._rate", rate)
+    monkeypatch.setattr("coord_eval.review.planted._probabilities", probability)
+    compared = compare(truth, detections, False)
+    found, _ = judged_by_planted_faults(truth, detections, compared, np.arange(len(said)), seed=5)
+    second_N = (np.random.default_rng(5).permutation(len(truth)) % 2 == 1)[truth.image_N]
+    halves = ((~second_N).sum(), second_N.sum())
+    assert found.kind_NK.sum(axis=1) == pytest.approx(np.where(second_N, 0.2, 0.1))
+    assert judged[:4] == [halves, halves[::-1]] * 2 and [count for count, _ in rated] == [*halves] * 2
+    corners = [(x, y, x + w, y + h) for x, y, w, h in truth.boxes_N4.tolist()]
+    beside = [[n for n, image in enumerate(truth.image_N) if image == i] for i in range(len(truth))]
+    twins = {
+        n
+        for row in beside
+        for n in row
+        for m in row
+        if n != m and truth.category_N[n] == truth.category_N[m] and iou(corners[n], corners[m]) > 0.5
+    }
+    is_twin_N = np.isin(np.arange(len(corners)), sorted(twins))
+    assert is_twin_N.any()
+    for half_N, (_, counted_s) in zip((~second_N, second_N), rated, strict=False):
+        assert np.array_equal(counted_s, np.where(is_twin_N[half_N], 0.8, 1.0))
+
+
+def crowded_answers():
+    """Answers near 60 labels, several of one or another name on each: truth, their comparison, corners of both."""
+    truth, *_ = planted_in(labels=60)
+    draw = np.random.default_rng(3)
+    rows = draw.choice(np.flatnonzero(~truth.crowd_N), 200)
+    boxes = truth.boxes_N4[rows] * draw.uniform(0.85, 1.15, (200, 4))
+    of = truth.image_N[rows], draw.integers(0, 4, 200)
+    detections = Detections.of(truth, *of, boxes, draw.random(200), np.zeros(200))
+    corners = (np.append(b[:, :2], b[:, :2] + b[:, 2:], axis=1).tolist() for b in (truth.boxes_N4, boxes))
+    return truth, detections, compare(truth, detections, True), *corners
+
+
+def test_a_removed_label_is_shown_by_an_answer_of_its_name_before_a_more_confident_one():
+    truth, detections, compared, corners_N, corners_D = crowded_answers()
+    expected = {}
+    for n in np.flatnonzero(~truth.crowd_N).tolist():
+        same = [d for d in range(200) if detections.image_D[d] == truth.image_N[n]]
+        beside = [d for d in same if iou(corners_N[n], corners_D[d]) >= 0.5]
+        names = detections.category_D == truth.category_N[n]
+        if beside:
+            expected[n] = max(beside, key=lambda d, names=names: (names[d], compared.confidence_D[d]))
+    labels, shown = SetFigures(truth, detections, compared).removals()
+    assert dict(zip(labels.tolist(), shown.tolist(), strict=True)) == expected and len(expected) > 20
+
+
+def test_figures_of_an_answer_are_what_lies_beside_it_without_the_removed_label():
+    truth, detections, compared, corners_N, corners_D = crowded_answers()
+    figures = SetFigures(truth, detections, compared)
+    removed, shown = figures.removals()
+    rows, without = np.append(shown, np.arange(200)), np.append(removed, np.full(200, -1))
+    found = figures.of_answers(rows, without)
+
+    def within(a, b):
+        """The share of the first box that lies in the second."""
+        sides = [max(min(a[k + 2], b[k + 2]) - max(a[k], b[k]), 0) / (a[k + 2] - a[k]) for k in (0, 1)]
+        return sides[0] * sides[1]
+
+    for row, d, gone in zip(found, rows.tolist(), without.tolist(), strict=True):
+        image, name, own = detections.image_D[d], detections.category_D[d], corners_D[d]
+        labels = [n for n in np.flatnonzero(~truth.crowd_N & (truth.image_N == image)).tolist() if n != gone]
+        same, other = ([corners_N[n] for n in labels if (truth.category_N[n] == name) == is_] for is_ in (True, False))
+        better = [
+            corners_D[e]
+            for e in np.flatnonzero((detections.image_D == image) & (detections.category_D == name)).tolist()
+            if (compared.confidence_D[e], -e) > (compared.confidence_D[d], -d)
+        ]
+        expected = [np.clip(max((iou(own, box) for box in same), default=0), *ends) for ends in LABEL_STEPS]
+        expected += [np.clip(max((iou(own, box) for box in other), default=0), *ends) for ends in OTHER_STEPS]
+        expected += [
+            max((within(own, box) for box in same), default=0),
+            max((within(box, own) for box in same), default=0),
+        ]
+        expected += [
+            max((iou(own, box) for box in better), default=0),
+            max((within(own, box) for box in better), default=0),
+        ]
+        assert row[:9] == pytest.approx(expected), (d, gone)
+        assert row[12:15] == pytest.approx(
+            [np.log1p(len(same)), np.log1p(len(better)), np.clip(len(same) - len(better), -3, 3)]
+        )
+        assert row[17:19].tolist() == [not same, not better]

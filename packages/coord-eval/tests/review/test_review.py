@@ -54,6 +54,29 @@ def test_review_names_planted_faults_of_every_kind(spoilt, said, clean):
             assert iou(proposal.box_xyxy, corners(truth[number])) > 0.8
 
 
+def test_answers_that_may_show_a_missing_label_lie_on_none_of_their_name(spoilt, said, monkeypatch):
+    """One that hardly overlaps a label of its name may be that of another object, whatever else lies there."""
+    document = spoilt[0]
+    seen = []
+
+    def judged(truth, detections, compared, answers_d, seed=0):
+        seen.extend(answers_d.tolist())
+
+    monkeypatch.setattr("coord_eval.review.reviewing.judged_by_planted_faults", judged)
+    review(document, said)
+    free = [
+        d
+        for d, row in enumerate(said)
+        if not any(
+            label["image_id"] == row["image_id"]
+            and label["category_id"] == row["category_id"]
+            and iou(corners(label), corners(row)) >= 0.5
+            for label in document["annotations"]
+        )
+    ]
+    assert seen == free and 0 < len(free) < len(said) / 2
+
+
 def test_review_of_clean_labels_is_quiet_and_expects_few_faults(clean, said):
     found = review(clean, said)
     assert len(found.judged) == len(clean["annotations"])

@@ -10,6 +10,7 @@ from by_pycocotools import by_pycocotools
 from pycocotools import mask as masks
 
 from coord_eval import AnswerSettings, InputError, load_ground_truth, score, to_coco_results
+from coord_eval.shapes.similarity import COCO_SIGMAS
 
 POLYGONS = AnswerSettings(geometry="polygon")
 
@@ -72,6 +73,21 @@ def figures(evaluation):
     return [value for name, value in evaluation.shapes.items() if name[:2] in ("AP", "AR")]
 
 
+def mean_similarity(truth, results, geometry):
+    """The mean similarity of objects to the shape that is matched at .5, whatever their size; 0 for missed ones."""
+    run = by_pycocotools(truth, json.loads(json.dumps(results)), kind=KINDS[geometry])
+    similarity = {}
+    for found in run.evalImgs:
+        if found is not None and found["aRng"] == run.params.areaRng[0]:
+            own = run.ious[found["image_id"], found["category_id"]]
+            places = [gt["id"] for gt in run._gts[found["image_id"], found["category_id"]]]
+            for d, gt in enumerate(found["dtMatches"][0]):
+                if gt:
+                    similarity[int(gt)] = own[d][places.index(int(gt))]
+    counted = [row["id"] + 1 for row in truth["annotations"] if not row["iscrowd"]]
+    return sum(similarity.get(number, 0.0) for number in counted) / len(counted)
+
+
 def reference(truth, results, geometry):
     run = by_pycocotools(truth, json.loads(json.dumps(results)), kind=KINDS[geometry])
     return run.stats.tolist()
@@ -85,6 +101,7 @@ def test_figures_are_those_of_pycocotools(tmp_path, geometry, seed):
     (tmp_path / "results.json").write_text(json.dumps(results))
     evaluation = score(tmp_path / "truth.json", tmp_path / "results.json", answers=AnswerSettings(geometry=geometry))
     assert figures(evaluation) == reference(truth, results, geometry)
+    assert evaluation.shapes["mean"] == pytest.approx(mean_similarity(truth, results, geometry))
     assert evaluation["AP"] == by_pycocotools(truth, json.loads(json.dumps(results))).stats[0]
     assert not [note for note in evaluation.notes if "no effect" in note]
     written, field = to_coco_results(evaluation), "keypoints" if geometry == "keypoints" else "segmentation"
@@ -169,12 +186,57 @@ def test_stated_shapes_are_kept_beside_the_objects():
     assert sorted(map(str, kept)) == sorted(str({"segmentation": a["segmentation"]}) for a in truth["annotations"])
 
 
-@pytest.mark.parametrize(("stated", "recall"), [({"num_keypoints": 0}, 1.0), ({"num_keypoints": 17}, 0.5), ({}, 0.5)])
-def test_object_without_keypoints_by_its_own_count_is_ignored(stated, recall):
-    points = [[*chain(*((10 + n + shift, 10 + n, 2) for n in range(17)))] for shift in (0, 40)]
+@pytest.mark.parametrize("count", [1, 5, 17, 20])
+def test_keypoints_of_any_number_have_the_similarity_of_their_distance(count):
+    """exp(-d^2 / (8 sigma^2 area)), the sigmas of COCO for its 17, .05 for all of another number."""
+    sigmas = COCO_SIGMAS if count == len(COCO_SIGMAS) else [0.05] * count
+    truth = {"images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 100}], "categories": [{"id": 1}]}
+    truth["categories"][0]["name"] = "cat"
+    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [10, 10, 40, 40], "area": 900, "iscrowd": 0}
+    truth["annotations"] = [row | {"keypoints": [10, 12, 2] * count, "num_keypoints": count}]
+    found = [{"image_id": 1, "category_id": 1, "keypoints": [12, 13, 1] * count, "score": 0.9}]
+    scores = score(truth, found, answers=AnswerSettings(geometry="keypoints")).shapes
+    expected = np.mean([np.exp(-5 / (8 * sigma**2 * 900)) for sigma in sigmas])
+    assert scores["mean"] == pytest.approx(expected)
+
+
+def test_boxes_without_a_shape_are_their_outline_and_are_counted():
+    truth, _results = drawn(5, False)
+    boxed = {
+        **truth,
+        "annotations": [{k: v for k, v in a.items() if k != "segmentation"} for a in truth["annotations"]],
+    }
+    corners = [[x, y, x + w, y, x + w, y + h, x, y + h] for x, y, w, h in (a["bbox"] for a in truth["annotations"])]
+    said = [
+        {"image_id": a["image_id"], "category_id": a["category_id"], "bbox": a["bbox"], "score": 0.5 + n / 1000}
+        | ({"segmentation": [outline]} if n % 2 else {"keypoints": [1, 1, 2]})
+        for n, (a, outline) in enumerate(zip(truth["annotations"], corners, strict=True))
+        if not a["iscrowd"]
+    ]
+    scores = score(boxed, said, answers=POLYGONS).shapes
+    assert (scores["mean"], scores["AP"]) == pytest.approx((1, 1))
+    assert scores["without_shape"] == sum("segmentation" not in row for row in said) > 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "visible", "recall"),
+    [({"num_keypoints": 0}, 2, 1.0), ({"num_keypoints": 17}, 2, 0.5), ({}, 2, 0.5), ({}, 1, 0.5), ({}, 0, 1.0)],
+)
+def test_object_without_keypoints_by_its_own_count_is_ignored(stated, visible, recall):
+    points = [[*chain(*((10 + n + shift, 10 + n, v) for n in range(17)))] for shift, v in ((0, 2), (40, visible))]
     rows = [{"id": n, "image_id": 1, "category_id": 1, "bbox": [10 + 40 * n, 10, 17, 17], "area": 9999} for n in (0, 1)]
     truth = {"images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 100}]}
     truth["categories"] = [{"id": 1, "name": "cat"}]
     truth["annotations"] = [{**rows[0], "keypoints": points[0]}, {**rows[1], "keypoints": points[1], **stated}]
     found = [{"image_id": 1, "category_id": 1, "keypoints": points[0], "score": 0.9}]
     assert score(truth, found, answers=AnswerSettings(geometry="keypoints")).shapes["AR"] == recall
+
+
+def test_object_that_is_found_only_among_those_of_its_size_is_missed():
+    """Both overlap the one answer, which is that of the nearer; the other is alone in its range of areas."""
+    truth = {"images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 100}]}
+    truth["categories"] = [{"id": 1, "name": "cat"}]
+    rows = [{"bbox": [10, 10, 40, side], "area": area} for side, area in ((40, 500), (44, 5000), (46, 20000))]
+    truth["annotations"] = [{**row, "id": n, "image_id": 1, "category_id": 1} for n, row in enumerate(rows, 1)]
+    found = [{"image_id": 1, "category_id": 1, "score": 0.9, "segmentation": [[10, 10, 50, 10, 50, 50, 10, 50]]}]
+    assert score(truth, found, answers=POLYGONS).shapes["mean"] == pytest.approx(1 / 3)

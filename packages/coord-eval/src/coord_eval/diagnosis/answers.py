@@ -245,12 +245,18 @@ def _raw_numbers(
         score_source=_source(score_source, answers, answer_records),
     )
     rows = [
-        (item.bins, prediction.input_size or (np.nan, np.nan), item.order, answer.scale is not None)
+        (
+            item.bins,
+            prediction.input_size or (np.nan, np.nan),
+            item.order,
+            answer.scale is not None,
+            prediction.tile or (0.0, 0.0, *truth.sizes_I2[image]),
+        )
         for prediction, answer, image in zip(answer_records, answers, images, strict=True)
         if image >= 0
         for item in answer
     ]
-    bins, inputs, orders, plain = zip(*rows, strict=True) if rows else ((), (), (), ())
+    bins, inputs, orders, plain, views = zip(*rows, strict=True) if rows else ((), (), (), (), ())
     ((order, _),) = Counter(order for order in orders if order in LAYOUTS).most_common(1) or [("xyxy", 0)]
     return RawNumbers(
         collected.detections,
@@ -258,6 +264,7 @@ def _raw_numbers(
         np.array(inputs, np.float64).reshape(-1, 2),
         order,
         "plain" if all(plain) else "tokens",
+        view_B4=np.array(views).reshape(-1, 4) if any(record.tile for record in answer_records) else None,
     )
 
 

@@ -45,7 +45,9 @@ def best_scored(truth: GroundTruth, detections: Detections, most: int | None = N
         >>> best_scored(truth, boxes).tolist()
         [False, True, True]
     """
-    count_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=len(truth)).clip(max=most)
+    count_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=len(truth))
+    if most is not None:
+        count_I = np.minimum(count_I, most)
     order = np.lexsort((-detections.scores_D, detections.image_D))
     image_d, score_d = detections.image_D[order], detections.scores_D[order]
     first_d, stop_d = (np.searchsorted(image_d, image_d, side=side) for side in ("left", "right"))

@@ -74,8 +74,9 @@ class Interpretation:
 class RawNumbers:
     """The four numbers of each box as the answers state them, in the order of their format, a key of `LAYOUTS`.
 
-    `input_B2` are the sizes of the model input, NaN where they are not stated. Interpretations are of all boxes and
-    judged by those of `judged_B`, all of them if it is None.
+    `input_B2` are the sizes of the model input, NaN where they are not stated. `view_B4` are x, y, width and height in
+    pixels of the part of the image that the model was given, None if all were given whole images. Interpretations are
+    of all boxes and judged by those of `judged_B`, all of them if it is None.
     """
 
     detections: Detections
@@ -84,6 +85,7 @@ class RawNumbers:
     order: str
     kind: Literal["tokens", "plain", "results"]
     judged_B: np.ndarray | None = None
+    view_B4: np.ndarray | None = None
 
     def advice(self, layout: str, option: str) -> str:
         """Return the change after which the numbers are interpreted in that order, or the option for it."""
@@ -118,7 +120,8 @@ class _Trials:
 
     def __init__(self, truth: GroundTruth, raw: RawNumbers) -> None:
         self.truth, self.raw, self.image_B = truth, raw, raw.detections.image_D
-        self.size_B2 = truth.sizes_I2[self.image_B]
+        self.image_size_B2 = truth.sizes_I2[self.image_B]
+        self.size_B2 = self.image_size_B2 if raw.view_B4 is None else raw.view_B4[:, 2:]
         self.is_sized = truth.sizes_known and bool(np.isfinite(self.size_B2).all())
         self.judged_j = np.arange(len(self.image_B)) if raw.judged_B is None else np.flatnonzero(raw.judged_B)
         self.best_iou = BestIou(truth, self.image_B[self.judged_j])
@@ -127,11 +130,32 @@ class _Trials:
         is_few_j = np.isin(self.image_B[self.judged_j], images[:: -(-len(images) // _IMAGES) or 1])
         self.few_b = self.judged_j[is_few_j]
         self.read_b4 = self.read_B4[self.few_b]
-        self.fit_of_few = BestIou(truth, self.image_B[self.few_b])
+        self.best_iou_of_few = BestIou(truth, self.image_B[self.few_b])
 
-    def fit(self, unit_B4: np.ndarray) -> float:
-        """Return the mean best IoU of the boxes by which interpretations are judged."""
-        return self.best_iou(unit_B4[self.judged_j])
+    def reading(self, name: str, view_B4: np.ndarray, advice: str, is_fitted: bool = False) -> Interpretation:
+        """Return the interpretation with these corners in [0, 1] of what the model was given."""
+        unit_B4 = self.in_image(view_B4, np.arange(len(view_B4)))
+        return Interpretation(name, unit_B4, self.best_iou(unit_B4[self.judged_j]), advice, is_fitted)
+
+    def fit_of_few(self, view_b4: np.ndarray) -> float:
+        """Return the mean best IoU of the boxes of a few images, from corners in [0, 1] of what the model was given."""
+        return self.best_iou_of_few(self.in_image(view_b4, self.few_b))
+
+    def in_image(self, view_b4: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return corners in [0, 1] of the image of some rows, from those in [0, 1] of what the model was given."""
+        if self.raw.view_B4 is None:
+            return view_b4
+        start_b2, size_b2 = self.raw.view_B4[rows, :2], self.image_size_B2[rows]
+        image_b4: np.ndarray = (view_b4 * np.tile(self.size_B2[rows], 2) + np.tile(start_b2, 2)) / np.tile(size_b2, 2)
+        return image_b4
+
+    def in_view(self, unit_b4: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return corners in [0, 1] of what the model was given: the inverse of `in_image`."""
+        if self.raw.view_B4 is None:
+            return unit_b4
+        start_b2, size_b2 = self.raw.view_B4[rows, :2], self.image_size_B2[rows]
+        view_b4: np.ndarray = (unit_b4 * np.tile(size_b2, 2) - np.tile(start_b2, 2)) / np.tile(self.size_B2[rows], 2)
+        return view_b4
 
     @cached_property
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -144,13 +168,13 @@ class _Trials:
             for layout, to_corners in LAYOUTS.items():
                 unit_B4 = to_corners(self.raw.numbers_B4) / np.tile(divisor_B2, 2)
                 advice = self.raw.advice(layout, option)
-                yield Interpretation(f"numbers{_as(layout)} {divisor}", unit_B4, self.fit(unit_B4), advice)
+                yield self.reading(f"numbers{_as(layout)} {divisor}", unit_B4, advice)
             for orientation, turned in _TURNED.items():
                 # From the sixth orientation on, the axes are exchanged, and with them width and height of the image.
                 sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
                 unit_B4 = TURNS[orientation](self.read_B4 / np.tile(sides_B2, 2))
                 advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
-                yield Interpretation(f"numbers {divisor}, {turned}", unit_B4, self.fit(unit_B4), advice)
+                yield self.reading(f"numbers {divisor}, {turned}", unit_B4, advice)
 
     def _divisors(self) -> Iterator[tuple[str, str, np.ndarray]]:
         """Yield possible divisors of the numbers: description, option for it, and the divisors of x and y."""
@@ -197,7 +221,7 @@ class _Trials:
             for layout, to_corners in LAYOUTS.items():
                 unit_B4 = (to_corners(self.raw.numbers_B4) / side - low_B4) / share_B4
                 name = f"numbers{_as(layout)} divided by {side} in a padded square with the image {where}"
-                yield Interpretation(name, unit_B4, self.fit(unit_B4), advice)
+                yield self.reading(name, unit_B4, advice)
 
     def affine_maps(self) -> Iterator[Interpretation]:
         """Yield the boxes in each order after an affine map, of fractions and of thousandths."""
@@ -206,7 +230,9 @@ class _Trials:
                 continue
             for layout, to_corners in LAYOUTS.items():
                 unit_B4 = to_corners(self.raw.numbers_B4) / np.tile(divisor_B2, 2)
-                tried = (self._affine(layout, unit_B4, suffix, ranked) for ranked in (False, True))
+                # The ranks of an image do not hold in its tiles.
+                ways = (False, True) if self.raw.view_B4 is None else (False,)
+                tried = (self._affine(layout, unit_B4, suffix, ranked) for ranked in ways)
                 fitted = [found for found in tried if found is not None]
                 if fitted:
                     yield max(fitted, key=lambda candidate: candidate.fit)
@@ -221,7 +247,7 @@ class _Trials:
                 x, y = _ranked_sides(truth, self.image_B[self.judged_j], sides_B2[self.judged_j], sides_N2)
             else:
                 rows, objects = self._pairs
-                x, y = sides_B2[rows].ravel(), sides_N2[objects].ravel()
+                x, y = sides_B2[rows].ravel(), self.in_view(corners_N4[objects], rows)[:, axis::2].ravel()
             if len(x) < 2 * _PAIRS:
                 return None
             a, b = robust_line(x, y)
@@ -230,7 +256,7 @@ class _Trials:
         unit = f"as fractions{suffix}" if suffix else "divided by 1000"
         advice = self.raw.advice(layout, "") if layout != self.raw.order else ""
         name = f"numbers{_as(layout)} {unit}, {', '.join(parts)}"
-        return Interpretation(name, moved_B4, self.fit(moved_B4), advice, is_fitted=True)
+        return self.reading(name, moved_B4, advice, is_fitted=True)
 
 
 def _as(layout: str) -> str:

@@ -163,12 +163,12 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
 
 
 def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
-    """Drop the objects with one of these labels; an answer with no other objects or drops becomes empty."""
+    """Drop the objects with one of these labels; an answer of them alone is empty, one of them and faults failed."""
     labels = as_labels(labels)
     kept = without(answer, lambda item: item.desc in labels, "ignored_label")
     if kept is answer:
         return answer
-    return replace(kept, status=answer.status if kept.objects or answer.dropped else "empty")
+    return replace(kept, status=answer.status if kept.objects else "failed" if answer.dropped else "empty")
 
 
 @dataclass

@@ -6,6 +6,7 @@ back. No model can recover what these steps lose.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,6 +107,7 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     category_D = _categories_read(ground_truth, settings, grid)[category_M[rows]]
     # A box without area on the grid, or whose label is not read, is lost.
     kept_D = (bins_D4[:, :2] < bins_D4[:, 2:]).all(axis=1) & (category_D >= 0)
+    kept_D &= _is_read(ground_truth, image_M[rows], category_M[rows], corners_M4[rows], settings, grid)
     image_D = image_M[rows][kept_D]
     corners_D4 = to_pixels(
         np.minimum(bins_D4[kept_D], grid.scale), np.tile(ground_truth.sizes_I2[image_D], 2), grid.scale
@@ -165,6 +167,33 @@ def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid:
     labels = [_label_read(name, settings.markers, grid) for name in ground_truth.categories]
     categories = [None if label is None else matcher.match(label)[0] for label in labels]
     return np.array([-1 if category is None else category for category in categories], np.int64)
+
+
+def _is_read(
+    ground_truth: GroundTruth,
+    image_D: np.ndarray,
+    category_D: np.ndarray,
+    corners_D4: np.ndarray,
+    settings: CeilingSettings,
+    grid: CoordGrid,
+) -> np.ndarray:
+    """Return which objects are read in a text: a category that is named like a thought's mark hides others there."""
+    from coord_codec import Instance, Object
+    from coord_eval.parse.parser import parse_answer
+
+    names, is_read_D = ground_truth.categories, np.ones(len(image_D), bool)
+    marked = [n for n, name in enumerate(names) if find_thoughts(name) != ([], None)]
+    for image in np.unique(image_D[np.isin(category_D, marked)]).tolist():
+        rows = np.flatnonzero(image_D == image)
+        objects = [Object(desc=names[category_D[row]], bbox=tuple(corners_D4[row].tolist())) for row in rows]
+        target = Instance(image="any", objects=tuple(objects))
+        text = encode_target(target, markers=settings.markers, order="given", grid=grid)
+        left = Counter((item.desc, item.bins) for item in parse_answer(text, settings.markers, grid=grid))
+        for row, item in zip(rows, objects, strict=True):
+            key = (item.desc.strip(), tuple(grid.quantize(np.array(item.bbox)).tolist()))
+            is_read_D[row] = left[key] > 0
+            left[key] -= 1
+    return is_read_D
 
 
 def _label_read(name: str, markers: str | MarkerFamily, grid: CoordGrid) -> str | None:

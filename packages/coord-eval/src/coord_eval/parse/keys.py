@@ -25,7 +25,7 @@ _WORDS: Mapping[Role, str] = {
     "details info localization"
     f" frames images annotation values {' '.join(sorted(ATTRIBUTES))}",
     # numbers that are no coordinates
-    "other": "size color colour rgb image_size resolution shape id ids counts mask_rle segmentation mask reading_order "
+    "other": "size image_size resolution shape id ids counts mask_rle segmentation mask reading_order "
     "page_size time timestamp index dimensions",
     "label": "label desc description name category class ref text_content type tag mention class_name category_name "
     "label_name object object_name phrase sub_label label_text object_label object_class element entity item alt "
@@ -78,7 +78,8 @@ _BOX_WORDS = {
 }
 BOX_WORDS = {word: key for key, words in _BOX_WORDS.items() for word in words.split()}
 """Words that name numbers and no object, in the languages of the labels, and the key that says the same."""
-NO_BOX = frozenset(KEYS["other"])
+_NO_BOX = frozenset(KEYS["other"])
+COLOUR = re.compile(r"(?:[a-z0-9]{1,20}_){0,3}(?:colou?rs?|rgba?|bgra?|hs[vl]a?|cmyk)", re.IGNORECASE)
 TEXTS = tuple("text transcription caption title content".split())
 """Keys of a text that is the label where a record has no other one, in the order in which one is chosen."""
 NO_LABELS = frozenset(
@@ -206,7 +207,11 @@ class Keys:
 
     def label_of(self, key: str) -> str:
         """Return a key as the label of its value, "" if the key has another meaning."""
-        return key if self[key] is _OTHER and key not in NO_BOX else ""
+        return key if self[key] is _OTHER and not self.is_no_box(key) else ""
+
+    def is_no_box(self, key: str) -> bool:
+        """Return whether the numbers below a key are no coordinates: those of a size, a mask, a colour."""
+        return key in _NO_BOX or COLOUR.fullmatch(key) is not None
 
     def may_label(self, key: str) -> bool:
         """Return whether a text below this key, which is no key of labels, may be the label of a record."""

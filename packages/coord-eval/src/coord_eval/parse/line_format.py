@@ -15,11 +15,11 @@ from itertools import pairwise
 
 from coord_codec.fields import meaning_of
 from coord_eval.parse.builder import AnswerBuilder
-from coord_eval.parse.keys import ACTIONS, Keys
+from coord_eval.parse.keys import ACTIONS, COLOUR, Keys
 from coord_eval.parse.line_values import Line, Values
 from coord_eval.parse.line_words import FIELD, Beside, key_at_end, read_beside, without_fields, without_score
 from coord_eval.parse.numbers import is_quad, number_of, proper_boxes
-from coord_eval.parse.orders import ORDER_KEYS
+from coord_eval.parse.orders import ORDER_KEYS, stated_order
 from coord_eval.parse.record import (
     Field,
     FieldRecord,
@@ -112,7 +112,7 @@ class LineParser:
                 return
             role = self.keys[label.text.lower()].role
             is_name = len(label.text.split()) <= 6 and ": " not in label.text and not ACTIONS.fullmatch(label.text)
-            is_heading = is_name and role in ("other", "side", "label")
+            is_heading = is_name and role in ("other", "side", "label") and not stated_order(words)
             self.entries.append(_Entry(line.start, end, label if is_heading else REFUSED))
 
     def _read_values(self, line: Line) -> None:
@@ -137,6 +137,9 @@ class LineParser:
         for i, item in enumerate(items):
             if _EXAMPLE.search(beside[i].words):
                 self.builder.drop("ambiguous", item.start, item.end)
+                continue
+            if COLOUR.fullmatch(own[i].text):  # rgb: [1, 2, 3, 4]
+                self.builder.drop("unread_numbers", item.start, item.end)
                 continue
             label = Label(item.label) if item.label else NO_LABEL if item.call else own[i]
             self._add(line, i, label, beside[i].fields, after)

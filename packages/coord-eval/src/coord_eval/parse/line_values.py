@@ -32,6 +32,7 @@ _OF_VOC = frozenset(
 _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
 _FACT_NAME = rf"{pattern_of('turn', 'place', 'unit', 'setting', 'deleted', 'aside')}|t"
 _COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
+_NUMBER = re.compile(_COORDINATE)
 _VERB = (
     r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
     r"|swipe|touch|locate|(?<=left_)double|(?<=right_)single)(?:_?(?:at|to))?|\w{1,30}(?=\([^()\n]{0,60}\baction\s?=)"
@@ -183,7 +184,12 @@ class Values:
                 case "block":
                     yield Item(start, stop, Field("", values_in(match["block"]), done=True))
                 case "run":
-                    yield from self._bracketed(start, stop)
+                    position = start
+                    for item in self._bracketed(start, stop):
+                        yield from self._between(position, item.start)
+                        yield item
+                        position = item.end
+                    yield from self._between(position, stop)
                 case "pair" if self.keys.requested == "point":
                     yield Item(start, stop, Field("point_2d", values_in(match["pair"]), done=True))
                 case "bare":
@@ -258,21 +264,45 @@ class Values:
             else:
                 yield Item(first, stop, Field(key, values, done=whole), loose=loose)
 
-    def _bare(self, match: re.Match[str]) -> Iterator[Item]:
-        """Yield four numbers without brackets that end or begin a line, or a cell; five in a row of YOLO."""
+    def _between(self, start: int, end: int) -> Iterator[Item]:
+        """Yield four numbers without brackets that stand beside some with brackets: `[1, 2, 3, 4]; 5, 6, 7, 8`."""
+        for match in _VALUE.finditer(self.text, start, end) if end - start > 6 else ():
+            if match.lastgroup == "bare":
+                yield from self._bare(match, is_divided=True)
+
+    def _bare(self, match: re.Match[str], is_divided: bool = False) -> Iterator[Item]:
+        """Yield four numbers without brackets that end or begin a line, or a cell; five or six in a row of YOLO.
+
+        `is_divided`: what stands beside them on their line are other numbers.
+        """
         start, end = match.span()
         before = self.text[self.text.rfind("\n", 0, start) + 1 : start].rstrip(" \t")
         after = self.text[end:].partition("\n")[0] if end - start < _MAX_WORDS else ""
         alone = not after.strip(" \t.;|,`)") or not before.strip(" \t-*|`(")
         if before.endswith((">", "<")) and not before.endswith(("->", "=>")):
             alone = after.lstrip().startswith(("<", ">"))  # within an element
+        alone |= is_divided and not after.lstrip()[:1].isalnum()
         if not alone and not after.lstrip().startswith(("]", ")")):
             return
         values = [value for group in values_in(match["bare"]) for value in group]
         if self.order and len(values) in (5, 6) and not before:
-            yield Item(start, end, Field("", [values[1:5]], done=True), f"{values[0][0]:g}")
+            yield from self._row(start, end, values)
         elif len(values) == 4:
             yield Item(start, end, Field("", [values], done=True), loose=True)
+
+    def _row(self, start: int, end: int, values: list[Value]) -> Iterator[Item]:
+        """Yield the box of a row of YOLO, the class before it, and the confidence or number of a track behind it."""
+        numbers = [value[0] for value in values]
+        is_last_share = values[-1][1] is not None or 0 <= numbers[-1] <= 1
+        first = 1
+        if numbers[0] % 1 or (len(numbers) == 5 and is_last_share and max(numbers[1:4]) > 1):
+            first = 0  # no class
+        if len(numbers) > first + 5 or not (is_last_share or numbers[-1] % 1 == 0):
+            return
+        stop = [found.end() for found in _NUMBER.finditer(self.text, start, end)][first + 3]
+        yield Item(start, stop, Field("", [values[first : first + 4]], done=True), f"{numbers[0]:g}" if first else "")
+        if len(numbers) == first + 5 and is_last_share:
+            yield Item(stop, end, Field("score", [values[-1:]], done=True))
 
 
 def _of_click(values: list[Value], call: str) -> list[tuple[str, list[Value]]]:

@@ -14,7 +14,7 @@ from coord_codec.fields import is_deleted, meaning_of, names_place, turn_of
 from coord_eval.parse.answer import AnswerOrder, Confidence, Geometry, corners
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import TextFormat
-from coord_eval.parse.keys import ACTIONS, NO_BOX, PLACES, WEAK_LABELS, FieldMeaning, Keys
+from coord_eval.parse.keys import ACTIONS, PLACES, WEAK_LABELS, FieldMeaning, Keys
 from coord_eval.parse.numbers import (
     NUMBER,
     NumberKind,
@@ -366,7 +366,8 @@ class _Object:
         elif self.shapes or self.label is not None or self.labels:
             self._drop("no_coordinates")
         elif self.numbers >= 4:
-            self._drop("unrecognised")
+            is_told = all(self.keys.is_no_box(item.key) for item in self.others)
+            self._drop("unread_numbers" if self.others and is_told else "unrecognised")
 
     def _add_shapes(self, shapes: list[tuple[Field, FieldMeaning]], has_corners: bool) -> None:
         """Add the first shape, and drop those beside it."""
@@ -379,7 +380,7 @@ class _Object:
                 for _ in item.shapes(meaning.kind, self.builder.geometry):
                     self._drop("second_geometry")
         for item in self.others:
-            for group in item.groups if item.key not in NO_BOX else ():
+            for group in () if self.keys.is_no_box(item.key) else item.groups:
                 if len(group) == 4:
                     self._drop("unrecognised")
         for item in self.fields:
@@ -390,9 +391,9 @@ class _Object:
         """Add the boxes of a dictionary by label, `{"cat": [[1, 2, 3, 4]]}`; return False if it is not one."""
         if self.shapes or self.partial:
             return False
-        builder = self.builder
+        builder, keys = self.builder, self.keys
         arity = 2 if builder.geometry == "point" else 4
-        others = [item for item in self.others if item.key not in NO_BOX]
+        others = [item for item in self.others if not keys.is_no_box(item.key)]
         others = [item for item in others if not _OTHER_ORDER.fullmatch(item.key.lower())]
         shapes = [(item.key, shape) for item in others for shape in item.shapes("any", builder.geometry)]
         boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
@@ -408,7 +409,7 @@ class _Object:
                 continue
             builder.start_count += key != last
             last = key
-            label = self.label if self.label is not None else self.keys.label_of(key)
+            label = self.label if self.label is not None else keys.label_of(key)
             self._add(label, geometry, numbers, None, self._score(len(boxes), 0))
         return True
 
