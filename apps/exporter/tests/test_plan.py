@@ -474,7 +474,7 @@ def test_each_row_that_plain_peft_loads_is_compared(tmp_path, monkeypatch, chang
         if row is None:
             del loaded[name]
         else:
-            loaded[name][row, 3] += 0.1
+            loaded[name][row, 3] += 0.01
     monkeypatch.setattr(tensors, "empty_model", lambda base: None)
     monkeypatch.setattr(tensors, "_layers", lambda *given: {"tables": lambda: loaded, "q": lambda: {Q: drawn(3, 4)}})
     checkpoint, adapter = open_checkpoint(base), open_adapter(folder)
