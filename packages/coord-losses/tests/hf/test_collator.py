@@ -65,11 +65,11 @@ def test_collator_keeps_the_images_of_samples_beside_samples_without(with_image)
 
 
 def test_collator_warns_of_boxes_that_do_not_agree_with_the_text(recwarn):
-    samples = tiny_models.samples(2)
-    samples[0].pop("boxes")
+    samples = tiny_models.samples(3)
+    samples[1].pop("boxes")
     tiny_models.collator()(samples)
     assert not recwarn.list
-    samples[1]["boxes"] = [[640 * side for side in box] for box in samples[1]["boxes"]]
+    samples[2]["boxes"] = [[640 * side for side in box] for box in samples[2]["boxes"]]
     with pytest.warns(UserWarning, match="fractions of the image's sides"):
         tiny_models.collator()(samples)
 
@@ -151,7 +151,7 @@ def test_padding_is_that_of_the_tokenizer_or_zero(token, pad):
 
 def test_one_box_that_does_not_agree_is_told_also_beside_samples_without():
     samples = tiny_models.samples(3)
-    samples[0].pop("boxes")
+    samples[1].pop("boxes")
     samples[2]["boxes"] = [[1 - side for side in samples[2]["boxes"][0]], *samples[2]["boxes"][1:]]
     with pytest.warns(UserWarning, match="do not agree"):
         tiny_models.collator()(samples)
