@@ -24,6 +24,7 @@ def build(place, out, *options, **environ):
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
+@pytest.mark.slow
 def test_wheels_and_sdists_have_the_same_bytes_whoever_builds_them(tmp_path):
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     # Another place, order of creation, times, modes, umask and time zone.

@@ -89,6 +89,7 @@ def predicted(folder, answers):
     return draw_answers(Answered(folder / "found", tuple(records), len(records)), sources)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_page_fits_every_width_in_both_themes_without_errors_and_requests(browser, pages, name):
     backgrounds = set()
@@ -104,6 +105,7 @@ def test_page_fits_every_width_in_both_themes_without_errors_and_requests(browse
     assert browser.run("document.querySelectorAll('script').length") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_page_without_script_has_its_text_tables_and_images(browser, pages, name):
     text = pages[name].read_text()
@@ -116,6 +118,7 @@ def test_page_without_script_has_its_text_tables_and_images(browser, pages, name
     assert EVIL in shown[1] and safe(EVIL) in text
 
 
+@pytest.mark.slow
 def test_files_of_images_are_linked_relative_to_the_page(browser, pages):
     for name in ("report", "predict"):
         browser.open(pages[name])
@@ -136,6 +139,7 @@ def choose(browser, name, value):
     )
 
 
+@pytest.mark.slow
 def test_gallery_filters_by_finding_kind_label_and_text_and_sorts(browser, pages):
     browser.open(pages["report"])
     assert sorted(names_shown(browser)) == list(range(8))
@@ -160,6 +164,7 @@ def test_gallery_filters_by_finding_kind_label_and_text_and_sorts(browser, pages
     assert counts == sorted(counts, reverse=True)
 
 
+@pytest.mark.slow
 def test_slider_sets_the_score_from_which_boxes_are_drawn(browser, pages, tmp_path):
     """Two boxes of an image of three objects, at .9 and .2, and a false one at .5; the best threshold is .2."""
     browser.open(pages["report"])
@@ -192,6 +197,7 @@ def test_slider_sets_the_score_from_which_boxes_are_drawn(browser, pages, tmp_pa
     assert drawn() == {"hit": 2, "false": 1, "truth": 2, "missed": 1}
 
 
+@pytest.mark.slow
 def test_gallery_obeys_the_keyboard(browser, pages):
     browser.open(pages["report"])
     order = names_shown(browser)
@@ -211,6 +217,7 @@ def test_gallery_obeys_the_keyboard(browser, pages):
     assert browser.run("document.activeElement.name") == "text"
 
 
+@pytest.mark.slow
 def test_table_sorts_and_is_copied_as_csv(browser, pages):
     browser.open(pages["report"])
     browser.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
@@ -226,6 +233,7 @@ def test_table_sorts_and_is_copied_as_csv(browser, pages):
     assert copied.splitlines()[1:] == [",".join(row) for row in browser.run(classes)]
 
 
+@pytest.mark.slow
 def test_review_is_decided_by_keyboard_kept_saved_and_loaded(browser, pages, tmp_path):
     """Three of forty dogs have another name; decisions survive a reload, and a file of them is applied."""
     box, size = [0.1, 0.1, 0.5, 0.6], {"width": 80, "height": 60}

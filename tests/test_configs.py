@@ -53,6 +53,7 @@ def test_a_group_says_nothing_but_custom(file):
     assert list(yaml.safe_load(file.read_text())) == ["custom"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SWEEPS, ids=[path.name for path in SWEEPS])
 def test_every_variant_of_a_sweep_resolves_to_settings_of_its_own(file):
     variants = {name: set(found) for name, found in yaml.safe_load(file.read_text()).items()}

@@ -230,6 +230,7 @@ def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path, forked):
     assert (tmp_path / "merged" / "export.json").exists()
 
 
+@pytest.mark.slow
 def test_file_of_the_gpu_guide_says_what_its_command_does(tmp_path, monkeypatch):
     """Several GPUs take the settings from a file that one GPU took from the command line."""
     from coord_trainer.config.run_config import load_run_config

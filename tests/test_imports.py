@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 import tomllib
 
+pytestmark = pytest.mark.slow  # all source files are parsed, or programs started
 ROOT = Path(__file__).parents[1]
 MEMBERS = {
     package.name: tomllib.loads((package.parents[1] / "pyproject.toml").read_text())["project"]
@@ -165,7 +166,6 @@ LOADED = {"coord_exporter": {"pydantic"}, "coord_losses": LOSSES, "coord_losses.
 """What a package loads when it is imported; no other package loads any of it."""
 
 
-@pytest.mark.slow
 def test_importing_a_package_loads_no_more_than_it_promises():
     """One after the other in one process, first those that promise to load nothing."""
     names = [*MEMBERS, "coord_eval.cli.main", "coord_losses.hf", "coord_detect.console"]
@@ -176,7 +176,6 @@ def test_importing_a_package_loads_no_more_than_it_promises():
     assert loaded == {name: LOADED.get(name, set()) for name in names}
 
 
-@pytest.mark.slow
 def test_records_of_large_files_import_all_of_arrow_that_they_use():
     """Training on large files reads them before any library that imports `pyarrow.compute` too."""
     code = "import coord_data.records as records; print(records.pa.compute.__name__)"
@@ -187,7 +186,6 @@ def test_records_of_large_files_import_all_of_arrow_that_they_use():
 PROGRAMS = {name: entry for member in MEMBERS.values() for name, entry in member.get("scripts", {}).items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_say_what_they_do_without_torch(program):
     module, _, function = PROGRAMS[program].partition(":")
@@ -214,7 +212,6 @@ def in_a_process(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
-@pytest.mark.slow
 def test_what_answers_needs_nothing_of_training():
     """All modules of coord-detect, torch and transformers with them."""
     names = [name for name in SOURCES if name.startswith("coord_detect") and not name.endswith("__main__")]
@@ -238,7 +235,6 @@ sys.meta_path.insert(0, Absent())
 """
 
 
-@pytest.mark.slow
 def test_client_of_servers_answers_without_torch_and_a_model_names_its_extra(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     code = (

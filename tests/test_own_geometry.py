@@ -98,6 +98,7 @@ def test_pixels_are_refused_since_an_angle_has_none(ellipse):
         parse_answer("", scale="pixels", image_size=SIZE, geometry="ellipse")
 
 
+@pytest.mark.slow
 def test_score_is_that_of_masks_by_the_equation(ellipse):
     instance = drawn_at_random(ellipse, 2, 1)
     true = instance.objects[0].geometry.coordinates

@@ -73,6 +73,7 @@ def help_of(script, *command):
     return printed.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=[" ".join(words)[:90] for words in COMMANDS])
 def test_command_of_a_page_starts_as_written(words, monkeypatch):
     monkeypatch.chdir(ROOT)

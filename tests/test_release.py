@@ -52,6 +52,7 @@ def workspace(tmp_path):
     return Workspace(tmp_path)
 
 
+@pytest.mark.slow
 def test_first_release_goes_in_the_order_of_dependence(workspace):
     assert workspace.needs("a") == ""
     assert "release a first, 0.1.0 has no tag a-v0.1.0" in workspace.needs("b")
@@ -59,6 +60,7 @@ def test_first_release_goes_in_the_order_of_dependence(workspace):
     assert workspace.needs("a") == workspace.needs("b") == ""
 
 
+@pytest.mark.slow
 def test_sibling_that_changed_since_its_tag_is_released_first_and_ranges_follow_it(workspace):
     workspace.git("tag", "a-v0.1.0")
     workspace.write("a", "0.1.0", source="fresh = 1")
@@ -69,6 +71,7 @@ def test_sibling_that_changed_since_its_tag_is_released_first_and_ranges_follow_
     assert "begin it there: >=0.2,<1" in workspace.needs("b")
 
 
+@pytest.mark.slow
 def test_changelog_announces_the_version_and_the_tree_is_committed(workspace):
     file = workspace.folder / "packages" / "a" / "CHANGELOG.md"
     file.write_text("# Changelog\n\n## [Unreleased]\n\n- Forgotten.\n")

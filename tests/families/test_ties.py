@@ -92,6 +92,7 @@ def test_text_model_ties_as_its_configuration_states(family):
         assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) is tied
 
 
+@pytest.mark.slow
 def test_two_different_tables_under_tied_are_not_tied(tmp_path):
     """As in transformers 5, which loads both, with a warning."""
     model = make_tied("qwen3_vl")

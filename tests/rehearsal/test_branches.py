@@ -29,6 +29,7 @@ PLACES = {
 """Each file of ours that asks, and the test that takes its branch, or why none can."""
 
 
+@pytest.mark.slow
 def test_every_place_that_asks_is_listed_here():
     files = [path for folder in ("packages", "apps") for path in (ROOT / folder).glob("*/src/**/*.py")]
     found = {str(path).partition("/src/")[2] for path in files if ASKS.search(path.read_text(encoding="utf-8"))}

@@ -125,6 +125,7 @@ def step(run, batch, place=lambda x: x):
 FORWARD = ("input_ids", "attention_mask", "position_ids", "pixel_values", "image_grid_thw", "mm_token_type_ids")
 
 
+@pytest.mark.slow
 def test_a_micro_batch_waits_once_for_ours_and_mixes_nothing(config, images, folder, tmp_path):
     from coord_trainer.swift.open_run import open_run, sample_set
 

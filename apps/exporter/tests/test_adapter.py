@@ -106,6 +106,7 @@ def test_merge_refuses_an_adapter_without_the_factors_of_a_layer_it_adapted(file
     refused(files, r"found none of 1, first model\.language_model\.layers\.1\.mlp\.down_proj")
 
 
+@pytest.mark.slow
 def test_merge_copies_layers_that_transformers_does_not_load(files):
     """Layers for predicting several tokens bear names of target modules; PEFT never sees them."""
     extra = {"mtp.layers.0.self_attn.q_proj.weight": torch.randn(64, 64)}

@@ -24,6 +24,7 @@ def call(capsys, *arguments):
     return stopped.value.code, shown.out, shown.err
 
 
+@pytest.mark.slow
 def test_merge_tells_what_it_did(bases, tmp_path, capsys):
     make_adapter(tmp_path / "adapter", bases(True), "separate")
     code, out, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out")
@@ -54,6 +55,7 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_bad_usage_is_exit_code_2_and_help_has_examples_and_neither_needs_torch(tmp_path):
     helped = [[], ["merge"], ["expand-vocab"]]
     words = json.dumps([*BAD, *([*command, "--help"] for command in helped)])
@@ -69,6 +71,7 @@ def test_bad_usage_is_exit_code_2_and_help_has_examples_and_neither_needs_torch(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_failed_export_is_exit_code_1(capsys, bases, tmp_path, monkeypatch):
     make_adapter(tmp_path / "adapter", bases(True))
     capsys.readouterr()  # transformers shows how it loads the base
@@ -150,6 +153,7 @@ def test_merge_builds_no_model(bases, adapters, tmp_path):
     assert (tmp_path / "out" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_script_of_the_specification_is_the_merge(bases, tmp_path):
     """By relative names, from any folder: it finds the base, and no adapter."""
     (tmp_path / "base").symlink_to(bases(False))

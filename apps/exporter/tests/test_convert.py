@@ -56,6 +56,7 @@ def test_plain_peft_reads_what_to_peft_writes_and_from_peft_gives_the_offsets_ba
     assert read_json(tmp_path / "plain" / "export.json")["history"][0]["verification"]["compared"] >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tied", "arguments", "match"),
     [
@@ -72,6 +73,7 @@ def test_to_peft_refuses_what_peft_cannot_hold(bases, tmp_path, tied, arguments,
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
 
 
+@pytest.mark.slow
 def test_from_peft_refuses_an_adapter_with_offsets_or_without_rows(bases, adapters, tmp_path):
     with pytest.raises(InputError, match="contains coordinate offsets already"):
         from_peft(bases(False), adapters / "offsets", tmp_path / "out")
@@ -80,6 +82,7 @@ def test_from_peft_refuses_an_adapter_with_offsets_or_without_rows(bases, adapte
         from_peft(bases(False), tmp_path / "plain", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_to_peft_notices_rows_that_are_wrong(bases, tmp_path, monkeypatch):
     make_adapter(tmp_path / "adapter", bases(True), "tied")
     rows = convert._read_rows_of
@@ -94,6 +97,7 @@ def test_to_peft_notices_rows_that_are_wrong(bases, tmp_path, monkeypatch):
         to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("indices", "match"),
     [
@@ -110,6 +114,7 @@ def test_from_peft_refuses_rows_that_do_not_fit_their_ids(bases, tmp_path, indic
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_conversions_refuse_a_base_of_another_width(bases, tmp_path):
     make_base(tmp_path / "wide", True, torch.bfloat16, hidden=96)
     make_adapter(tmp_path / "offsets", bases(True), "tied")
@@ -120,6 +125,7 @@ def test_conversions_refuse_a_base_of_another_width(bases, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_to_peft_refuses_an_adapter_whose_offsets_have_no_ids(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(True), "tied")
 

@@ -41,6 +41,7 @@ def load_tokenizer(folder):
     return AutoTokenizer.from_pretrained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "tied"), [(320, True), (500, False)])
 def test_ids_rows_and_configuration(tmp_path, tied, rows):
     base = plain_base(tmp_path / "base", tied, rows, max_shard_size="60KB")
@@ -82,6 +83,7 @@ def test_ids_rows_and_configuration(tmp_path, tied, rows):
         assert model(input_ids=torch.tensor([[5, size - 1]])).logits.shape[-1] == expected
 
 
+@pytest.mark.slow
 def test_mean_rows_have_the_spread_that_is_recorded_and_their_seed_decides(plain, tmp_path):
     for name, seed in (("out", 3), ("again", 3), ("other", 1)):
         expand_vocab(plain, tmp_path / name, seed=seed, quiet=True)
@@ -105,6 +107,7 @@ def test_smooth_rows_of_neighbouring_bins_are_similar(plain, tmp_path):
         assert similar(waves[500], waves[501], dim=0) > 0.9 > similar(waves[500], waves[700], dim=0)
 
 
+@pytest.mark.slow
 def test_markers_come_last_and_wildcard_can_be_left_out(plain, tmp_path):
     count = len(load_tokenizer(plain))
     expand_vocab(plain, tmp_path / "out", wildcard=False, markers=True, quiet=True)
@@ -114,6 +117,7 @@ def test_markers_come_last_and_wildcard_can_be_left_out(plain, tmp_path):
     assert WILDCARD_TOKEN not in tokenizer.get_vocab()
 
 
+@pytest.mark.slow
 def test_idempotent(plain, tmp_path):
     expand_vocab(plain, tmp_path / "once", quiet=True)
     report = expand_vocab(tmp_path / "once", tmp_path / "twice", quiet=True)
@@ -186,6 +190,7 @@ def test_other_refusals(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["base"]
 
 
+@pytest.mark.slow
 def test_written_tokenizer_is_checked(tmp_path, monkeypatch):
     from coord_exporter import expand
 
@@ -196,6 +201,7 @@ def test_written_tokenizer_is_checked(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["base"]
 
 
+@pytest.mark.slow
 def test_expanded_base_takes_an_adapter(tmp_path):
     base = plain_base(tmp_path / "base", tied=True)
     expand_vocab(base, tmp_path / "expanded", quiet=True)
@@ -224,6 +230,7 @@ def test_real_qwen_vocabulary(qwen_base, tmp_path):
     assert new.encode(f"{text}<|coord_12|>cat").ids == [*old.encode(text).ids, 151_682, *old.encode("cat").ids]
 
 
+@pytest.mark.slow
 def test_expand_vocab_states_one_tie_where_the_base_states_two(tmp_path):
     """transformers ties by the value at the top; programs that read text_config alone would expect a head."""
     base = make_base(tmp_path / "base", True, torch.float32, expanded=False)

@@ -40,6 +40,7 @@ def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files
     refused(files, f"fingerprint {other}: the base's tokenizer has", adapter=files / "lora")
 
 
+@pytest.mark.slow
 def test_merge_refuses_another_base_of_the_same_shapes(files):
     put_card(files / "adapter", base=weights_digest(files / "base"))
     assert not any("digest" in warning for warning in merge_in(files, files / "out").warnings)

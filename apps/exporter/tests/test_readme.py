@@ -4,11 +4,13 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from tiny_checkpoint import make_adapter
 
 README = Path(__file__).parents[1] / "README.md"
 
 
+@pytest.mark.slow
 def test_readme_example_runs(bases, tmp_path, monkeypatch, capsys):
     shutil.copytree(bases(True), tmp_path / "base")
     make_adapter(tmp_path / "adapter", tmp_path / "base", "separate")

@@ -24,6 +24,7 @@ from coord_exporter.expand import _with_vocab_size
 from coord_exporter.vocabulary import find_tables, read_vocabulary, set_dtype, set_tied, with_one_tie
 
 
+@pytest.mark.slow
 def test_fingerprint_of_another_grid_is_refused(files, bases):
     other = CoordVocab(269, CoordGrid(bins=1000, scale=999)).fingerprint("qwen")
     make_adapter(files / "adapter", bases(False), "tied", fingerprint=other)
@@ -35,6 +36,7 @@ def test_fingerprint_is_refused_by_a_base_without_coordinates(files, bases):
     refused(files, "the base's tokenizer has no coordinate tokens")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelling", [None, "qwen", "obj", "ids"])
 def test_fingerprint_of_any_marker_family_is_known(bases, tmp_path, spelling):
     markers = MARKERS["qwen"].ids(make_tokenizer()) if spelling == "ids" else spelling
@@ -43,6 +45,7 @@ def test_fingerprint_of_any_marker_family_is_known(bases, tmp_path, spelling):
     assert not [warning for warning in report.warnings if "fingerprint" in warning]
 
 
+@pytest.mark.slow
 def test_fingerprint_or_tokenizer_missing_is_a_warning(tmp_path):
     make_base(tmp_path / "base", True, torch.float32, companions=False)
     make_adapter(tmp_path / "adapter", tmp_path / "base", "tied", fingerprint=None)

@@ -95,6 +95,7 @@ def test_generated_set_is_trained_and_scored_with_its_labels(stages, tmp_path, c
     assert data.written == [tmp_path / "run"]
 
 
+@pytest.mark.slow
 def test_findings_of_all_sources_are_written_and_nothing_is_answered_where_nothing_is_scored(stages):
     config = tiny_config(data={"sources": SOURCES}, evaluation={"images": "none"})
     data = Data(Set("a"), Set("b"), heldout="held")
@@ -127,6 +128,7 @@ def test_each_rank_needs_an_image(monkeypatch, tmp_path, count, ranks, told):
         assert len(module._load(tiny_config(), tmp_path).train) == count
 
 
+@pytest.mark.slow
 def test_run_that_is_resumed_needs_the_same_data_of_each_set(tmp_path):
     facts = {name: {"digest": name} for name in ("train", "heldout")}
     config = tiny_config()

@@ -146,6 +146,7 @@ def test_config_lists_keys_of_a_prefix(run):
     assert "| `run.seed` | whole number of at least 0 | `0` | seed of" in out
 
 
+@pytest.mark.slow
 def test_train_refuses_a_checkpoint_that_wants_its_own_code(run, coco, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"auto_map": {"AutoConfig": "evil.Config"}}')
@@ -168,6 +169,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", place], check=True)
 
 
+@pytest.mark.slow
 def test_train_on_a_full_disk_leaves_no_incomplete_checkpoint(run, coco, small_disk):
     words = ["data.annotations=a.json", "data.images=.", "evaluation.images=train", "training.max_steps=1"]
     code, error, _ = run("train", SOFT, *words, f"run.dir={small_disk / 'run'}")
@@ -219,6 +221,7 @@ def test_version_and_shell_completion_are_those_of_the_program(run):
     assert "--install-completion" in run("--help")[2]
 
 
+@pytest.mark.slow
 def test_inspection_shows_what_the_model_receives_where_one_is_named(run, coco, monkeypatch):
     """And every set of a configuration is inspected, also behind one that is faulty."""
     from coord_codec import RunError

@@ -334,6 +334,7 @@ def test_open_run_folder_moves_an_older_run_aside(tmp_path):
     assert (tmp_path / "run.1" / "report.html").read_text() == "old"
 
 
+@pytest.mark.slow
 def test_manifest_states_how_the_run_ended(tmp_path):
     config = check_run_config({"custom": {"coord_soft_ce_w1": {"enabled": True}}}, "test")
 
@@ -356,6 +357,7 @@ def test_manifest_states_how_the_run_ended(tmp_path):
     assert not list((tmp_path / "other").iterdir())
 
 
+@pytest.mark.slow
 def test_rank_that_fails_ends_after_the_first_one_has_recorded_why(tmp_path):
     """Torchrun ends all other ranks as soon as one has ended."""
     config = check_run_config(SETTINGS, "test")

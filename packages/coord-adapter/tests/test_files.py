@@ -95,6 +95,7 @@ def test_transformers_load_adapter_restores_logits_on_an_equal_base_or_says_that
     torch.testing.assert_close(logits(base.eval()), expected)
 
 
+@pytest.mark.slow
 def test_load_adapter_takes_the_name_and_what_peft_takes(folder):
     model = load_adapter(tiny(), folder, adapter_name="b")
     assert model.active_adapters == ["b"] and not any(p.requires_grad for p in model.parameters())
@@ -169,6 +170,7 @@ def test_load_adapter_leaves_the_base_as_it_was_when_it_refuses(folder, installe
     assert set(base.state_dict()) == before
 
 
+@pytest.mark.slow
 def test_load_warns_of_a_missing_fingerprint(tmp_path):
     model = peft_model(fingerprint=None)
     expected = logits(model)
@@ -288,6 +290,7 @@ def test_vanilla_file_names_nothing_of_this_package(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["vanilla"]
 
 
+@pytest.mark.slow
 def test_vanilla_adapter_of_a_bfloat16_base_differs_by_rounding_alone(tmp_path):
     model = peft_model(tied=False, dtype=torch.bfloat16)
     save_as_trainable_tokens(model, tmp_path / "vanilla")

@@ -171,6 +171,7 @@ def targets():
     return batch()["input_ids"][:, 1:].flatten()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [prepared, peft_model], ids=["bare", "peft"])
 def test_losses_that_multiply_by_the_weight_get_moved_rows(combination, build):
     live, model = build(*combination).train(), build(*combination).train()
@@ -253,6 +254,7 @@ def test_training_goes_on_where_the_body_runs_twice_or_again_in_the_backward_pas
         model.lm_head(hidden).sum().backward()
 
 
+@pytest.mark.slow
 def test_save_pretrained_refuses_the_base_under_peft(tmp_path):
     model = peft_model(tied=False)
     base = model.get_base_model()
@@ -273,6 +275,7 @@ def test_save_pretrained_refuses_a_copied_model_until_baked(tmp_path):
     bake_offsets(twin).save_pretrained(tmp_path)
 
 
+@pytest.mark.slow
 def test_deepcopy_uses_its_own_tables():
     for model in (prepared(), peft_model()):
         twin = copy.deepcopy(model)
@@ -296,6 +299,7 @@ def test_a_copy_proves_its_own_head():
         loss.backward()
 
 
+@pytest.mark.slow
 def test_pickle_keeps_the_hooks():
     for model in (prepared(), peft_model()):
         twin = pickle.loads(pickle.dumps(model))

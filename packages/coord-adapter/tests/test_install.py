@@ -255,6 +255,7 @@ def test_bake_leaves_the_hooks_of_others_on_embedding_head_and_body():
     assert sorted(called) == ["after"] * 3 + ["before"] * 3
 
 
+@pytest.mark.slow
 def test_bake_after_merge_and_unload_gives_equal_logits(tmp_path):
     model = peft_model(tied=False)
     expected = logits(model)

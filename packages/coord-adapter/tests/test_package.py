@@ -36,6 +36,7 @@ def test_imports_from_inside_peft_and_transformers_are_those_of_one_file():
     assert users == {"peft.py"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "loaded"),
     [
@@ -63,6 +64,7 @@ def test_public_names_are_in_the_table_of_the_readme():
     assert set(re.findall(r"`(\w+)`", table)) >= set(coord_adapter.__all__)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_readme_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

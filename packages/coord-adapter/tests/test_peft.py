@@ -219,6 +219,7 @@ def test_merge_of_another_adapter_than_the_active_one_is_refused_before_anything
     torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_adapter_that_is_left_after_another_is_deleted_merges(tmp_path):
     peft_model(ids=IDS[:10]).save_pretrained(tmp_path / "b")
     model = peft_model()
@@ -233,6 +234,7 @@ def test_adapter_that_is_left_after_another_is_deleted_merges(tmp_path):
     torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [True, False], ids=["to plain LoRA", "to offsets"])
 def test_hotswap_adapter_of_peft_says_that_it_would_leave_offsets_behind(running, tmp_path):
     """PEFT alone keeps the old offsets in silence, or raises the KeyError of a set."""

@@ -110,6 +110,7 @@ def test_bfloat16_embeddings_are_summed_in_float32_and_rounded_once():
     assert torch.equal(rows, expected)
 
 
+@pytest.mark.slow
 def test_state_dict_of_bare_model_restores_offsets_of_other_sizes():
     trained = prepared(tie_head=False)
     again = prepared(ids=[1, 2])

@@ -84,6 +84,7 @@ def test_the_first_table_that_has_an_image_names_it():
     assert (joined.names, joined.sizes_I2.tolist(), joined.labels) == (("a.jpg",), [[4, 3]], ("cat",))
 
 
+@pytest.mark.slow
 def test_pixels_are_those_of_whole_numbers_in_every_unit():
     """A whole pixel that was written in parts of the image with ten digits is that whole pixel again."""
     sides = np.array([37, 375, 500, 640, 999, 1000, 4096])

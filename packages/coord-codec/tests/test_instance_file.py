@@ -144,6 +144,7 @@ def test_a_pipe_or_device_is_written_to_and_not_replaced(tmp_path):
     assert pipe.is_fifo() and [json.loads(text) for text in received] == [GOOD]
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path):
     """The operating system refuses more than a few kilobytes a file, in a process of its own."""
     pytest.importorskip("resource", reason="file size limits")

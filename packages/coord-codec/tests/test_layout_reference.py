@@ -103,6 +103,7 @@ def test_any_integers_have_a_layout(ids, markers):
     assert len(layout.coord_positions) == sum(100 <= i < 116 for i in ids)
 
 
+@pytest.mark.slow
 @given(fragments(PAIR))
 @thorough
 def test_a_masked_prompt_of_any_length_only_moves_the_positions(ids):

@@ -22,6 +22,7 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_import_loads_nothing_heavy_and_records_load_pydantic_and_no_more():
     loaded = f"; print(*(m for m in {HEAVY!r} if m in sys.modules))"
     code = f"import sys\nfrom coord_codec import CoordVocab, encode_target, find_layout{loaded}\n"
@@ -38,6 +39,7 @@ def test_everything_public_is_there():
     assert (PACKAGE / "py.typed").exists()
 
 
+@pytest.mark.slow
 def test_only_the_grid_knows_its_numbers():
     """999, 1000 and the ids of any one vocabulary stand in no other module's code."""
     found = [
@@ -51,6 +53,7 @@ def test_only_the_grid_knows_its_numbers():
     assert found == []
 
 
+@pytest.mark.slow
 def test_the_readme_example_prints_what_it_says():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     code, output = re.search(r"```python\n(.*?)```\s+prints\s+```text\n(.*?)```", readme, re.DOTALL).groups()

@@ -36,6 +36,7 @@ def test_load_reads_what_load_annotated_does_and_shows_itself(annotations, kind)
     assert "&lt;cat&gt;" in html and "<cat>" not in html
 
 
+@pytest.mark.slow
 def test_inspect_has_the_findings_of_examine_and_shows_them(annotations):
     found = coord_data.inspect(annotations)
     rules = coord_data.ReadingRules(images=annotations.parent / "images")

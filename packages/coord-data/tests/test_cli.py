@@ -28,6 +28,7 @@ def findings(out="runs/inspect"):
     return json.loads((Path(out) / "findings.json").read_text())
 
 
+@pytest.mark.slow
 def test_clean_data_exits_with_0_and_writes_an_empty_list(run, clean, tmp_path):
     source = clean.write(tmp_path / "data")
     code, err, out = run("inspect", source.annotations)
@@ -72,6 +73,7 @@ def test_mistake_is_one_message_and_exit_code_2(run, tmp_path, words, told):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_strict_fails_for_warnings_and_counts_are_of_readable_images(run, clean, tmp_path):
     source = clean.write(tmp_path / "data")
     name = next(iter(clean.images))
@@ -83,6 +85,7 @@ def test_strict_fails_for_warnings_and_counts_are_of_readable_images(run, clean,
     assert code == 1 and "1 warning in" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["data", "data/train.jsonl", "data/val.jsonl"])
 def test_split_is_compared_with_the_other_one(run, clean, tmp_path, named):
     for name, part in (("train", range(16)), ("val", range(14, 24))):
@@ -93,6 +96,7 @@ def test_split_is_compared_with_the_other_one(run, clean, tmp_path, named):
     assert sorted(map(tuple, leak["pairs"])) == [(name, name) for name in list(clean.images)[14:16]]
 
 
+@pytest.mark.slow
 def test_held_out_set_that_is_named_is_compared(run, clean, tmp_path):
     data, held = clean.subset(range(16)).write(tmp_path / "a"), clean.subset(range(15, 24)).write(tmp_path / "b")
     assert run("inspect", data.annotations, "--heldout", held.annotations)[0] == 1
@@ -119,6 +123,7 @@ def test_inspect_compares_with_what_a_data_yaml_holds_out(run, clean, tmp_path, 
     assert code == 0 and "images/gone; it is not compared with the training images" in out and "error" not in err
 
 
+@pytest.mark.slow
 def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(run, clean, tmp_path):
     write_yolo(replace(clean, layout=centred), tmp_path / "data", "train")
     test = tmp_path / "data" / "images" / "test"
@@ -133,6 +138,7 @@ def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(run, clean, tmp_p
     assert code == 1 and "3 of 3 held-out images are training images" in out and "label file" not in err
 
 
+@pytest.mark.slow
 def test_duplicates_are_listed_shown_and_dropped(run, clean, tmp_path):
     """Equal files with the same boxes, with other boxes, and a smaller copy of a third image."""
     draft = clean.subset(range(20))
@@ -190,6 +196,7 @@ def test_frames_of_one_video_are_no_copies(run, clean, tmp_path):
     assert len((tmp_path / "near" / "instances.jsonl").read_text().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_typing_error_in_a_class_name_is_found_beside_the_frequent_one(run, clean, tmp_path):
     source = clean.write(tmp_path / "data")
 

@@ -35,6 +35,7 @@ def coco(tmp_path, caplog):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_prepared_folder_is_read_back_as_the_same_set(coco, caplog):
     out = coco / "out" / "prepared"
     prepare([coco / "a.json", coco / "images"], out, ReadingRules())
@@ -52,6 +53,7 @@ def test_prepared_folder_is_read_back_as_the_same_set(coco, caplog):
     assert "39 records, 38 boxes" in told and "1 image left out with an object that was refused" in told
 
 
+@pytest.mark.slow
 def test_old_form_writes_a_file(coco):
     prepare([coco / "a.json", coco / "images"], coco / "x" / "a.jsonl", ReadingRules())
     assert {p.name for p in (coco / "x").iterdir()} == {"a.jsonl", "a.summary.json", "a.problems.jsonl"}
@@ -74,6 +76,7 @@ def test_folders_of_labels_and_images_are_one_source(tmp_path):
     assert (instance.image, instance.objects[0].bbox) == ("../images/a.png", (0.25, 0.25, 0.75, 0.75))
 
 
+@pytest.mark.slow
 def test_paths_of_a_folder_that_is_prepared_again_do_not_lead_through_it(coco):
     prepare([coco / "a.json", coco / "images"], coco / "one" / "a", ReadingRules())
     prepare([coco / "one" / "a"], coco / "two", ReadingRules())
@@ -94,6 +97,7 @@ def test_strict_and_error_write_nothing(coco):
         assert not (coco / "out").exists()
 
 
+@pytest.mark.slow
 def test_several_sources_with_the_same_ids_lose_them(coco, caplog):
     prepare([coco / "a.json", coco / "a.json"], coco / "out", ReadingRules(images=coco / "images"))
     found = read_instances(coco / "out" / "instances.jsonl").instances
@@ -127,6 +131,7 @@ def test_last_folder_inside_another_source_is_that_of_its_images(tmp_path, caplo
     assert "1 image has a record in each of several sources, such as" in caplog.text
 
 
+@pytest.mark.slow
 def test_split_follows_the_content_of_images_and_keeps_copies_together(coco, caplog):
     data = ReadingRules()
     prepare([coco / "a.json", coco / "images"], coco / "one", data, split=0.3)
@@ -153,6 +158,7 @@ def test_split_follows_the_content_of_images_and_keeps_copies_together(coco, cap
     assert json.loads((coco / "two" / "val.summary.json").read_text())["near_duplicates"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 6])
 def test_share_of_a_split_does_not_grow_with_the_number_of_copies(copies):
     """Of 2,000 groups a fifth goes to val, within four deviations, whether they are one image or six."""
@@ -169,6 +175,7 @@ def test_share_of_a_split_does_not_grow_with_the_number_of_copies(copies):
     assert not val & train and near == [] and abs(len(val) - 400) < 4 * (2000 * 0.2 * 0.8) ** 0.5
 
 
+@pytest.mark.slow
 def test_count_draws_images_by_a_seed(tmp_path):
     names = [f"{number}.png" for number in range(30)]
     for number, name in enumerate(names):
@@ -235,6 +242,7 @@ def test_boxes_and_phrases_that_only_copies_have_are_joined(tmp_path):
         prepare([tmp_path / "t.jsonl"], tmp_path / "x", ReadingRules(), join_boxes=True)
 
 
+@pytest.mark.slow
 def test_summary_and_lines_tell_what_was_read_and_chosen(coco, caplog):
     (coco / "images" / "5.png").write_bytes((coco / "images" / "6.png").read_bytes())  # an equal file
     rules = ReadingRules(read_as="pixels", allow_outside=True)

@@ -25,6 +25,7 @@ def cores(request, monkeypatch):
 on_one_and_two_cores = pytest.mark.parametrize("cores", [1, 2], indirect=True)
 
 
+@pytest.mark.slow
 @on_one_and_two_cores
 def test_work_need_not_be_picklable_but_its_results():
     lock = threading.Lock()  # which cannot be pickled
@@ -36,11 +37,13 @@ def _end(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @on_one_and_two_cores
 def test_results_come_in_the_order_of_the_jobs():
     assert list(in_processes(partial(pow, 2), range(30))) == [(n, 2**n) for n in range(30)]
 
 
+@pytest.mark.slow
 def test_process_that_is_killed_fails_the_run():
     with pytest.raises(RunError, match="killed from outside"):
         list(in_processes(_end, [1, 2, 3]))
@@ -60,6 +63,7 @@ list(processes.in_processes(partial(job, Path(sys.argv[1])), range(1000), worker
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_a_parent_that_is_killed(tmp_path, how):
     with subprocess.Popen([sys.executable, "-c", _RUN, str(tmp_path)]) as parent:

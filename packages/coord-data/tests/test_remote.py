@@ -75,6 +75,7 @@ def findings(data, images, out):
     return json.loads((out / "findings.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "web"])
 def test_findings_are_those_of_local_files(kind, request, local, tmp_path):
     if kind == "web":
@@ -125,6 +126,7 @@ def test_address_without_anything_is_refused_in_a_sentence(address):
         local_path(address)
 
 
+@pytest.mark.slow
 def test_images_of_a_tar_and_of_a_parquet_file_are_those_of_their_folder(contents, local, tmp_path):
     images = {name.partition("/")[2]: content for name, content in contents.items() if name.endswith(".png")}
     tar(tmp_path / "shard.tar", images | {"0.cls": b"7"})

@@ -160,6 +160,7 @@ def test_reading_of_no_boxes_is_refused(clean, tmp_path):
         ReadingRules(read_as="percent,pixels")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["coco", "jsonl", "csv"])
 def test_bins_that_end_at_999_are_read_as_such(clean, tmp_path, format):
     layout, _, write = WRITE[format]
@@ -175,6 +176,7 @@ def test_bins_that_end_at_999_are_read_as_such(clean, tmp_path, format):
     assert all(instance.objects[-1].bbox == pytest.approx((0.5, 0.5, 1, 1)) for instance in images.instances)
 
 
+@pytest.mark.slow
 def test_thousandths_that_a_reader_counts_from_1_are_no_bins(clean, tmp_path):
     touching = tuple(np.concatenate([b[:-1], [[0.5, 0.5, 1, 1]]]) for b in clean.corners)
     planted = replace(clean, corners=touching, layout=sized, unit=UNITS["norm1000"])

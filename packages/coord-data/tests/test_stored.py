@@ -318,6 +318,7 @@ def test_limit_is_in_the_digest_of_a_set(path, monkeypatch, large):
     assert digests[-2:] == [whole.digest] * 2 and len({*digests}) == 4
 
 
+@pytest.mark.slow
 def test_last_byte_of_a_large_file_and_of_an_image_is_in_the_digest(tmp_path, monkeypatch):
     """Files are hashed a MiB at a time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -401,6 +402,7 @@ def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):
         load_annotated(path, ReadingRules(strict=True))
 
 
+@pytest.mark.slow
 def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monkeypatch):
     document = coco | {"annotations": [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]}
     (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))

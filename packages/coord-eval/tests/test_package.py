@@ -29,6 +29,7 @@ def test_score_loads_no_torch():
     assert done.stdout.splitlines() == ["1.0", "[]"]
 
 
+@pytest.mark.slow
 def test_scoring_a_results_list_loads_neither_pydantic_nor_a_parser(tmp_path):
     """Both are a third of the time of a COCO set's scores."""
     truth = {

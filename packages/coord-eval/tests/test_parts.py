@@ -40,6 +40,7 @@ def test_parts_give_the_same_bits_as_the_whole(seed, count):
     assert without_order(merged) == without_order(whole)
 
 
+@pytest.mark.slow
 def test_boxes_of_parts_stand_in_the_order_of_images_as_those_of_the_whole():
     """Files of boxes are written in this order, so that they do not depend on how the images were divided."""
     truth, results = random_set(random.Random(11))
@@ -52,6 +53,7 @@ def test_boxes_of_parts_stand_in_the_order_of_images_as_those_of_the_whole():
     assert without_order(merged) == without_order(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3])
 def test_text_answers_in_parts(count):
     draw = random.Random(5)
@@ -115,6 +117,7 @@ def test_parts_that_do_not_fit_are_refused():
         merge([part, score(truth, [], backend="pycocotools")])
 
 
+@pytest.mark.slow
 def test_command_line_merges_a_folder(tmp_path):
     draw = random.Random(3)
     truth, results = random_set(draw)

@@ -36,6 +36,7 @@ def test_score_of_an_empty_list_is_zero(coco_set):
     assert evaluation.ceiling["AP"] > 0.9
 
 
+@pytest.mark.slow
 def test_fields_of_records_are_taken_as_keywords_with_a_sentence(one_cat, answer):
     """As before they were records; each says the new form, and acts as it does."""
     records = [answer(1, CAT)]
@@ -177,6 +178,7 @@ def test_score_precision_recall_and_mean_iou_equal_plain_loops(naive_iou, coco_s
     assert evaluation.mean_iou == pytest.approx(total / objects)
 
 
+@pytest.mark.slow
 def test_score_coco_metrics_equal_pycocotools(coco_set, noisy_results, by_hand):
     results = noisy_results(coco_set, 0)
     coco = score(coco_set, results).coco
@@ -270,6 +272,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(1, "name")
 @pytest.mark.parametrize("name", CHANGES)
 def test_oracle_predictions_that_are_off_score_below_the_ceiling(truth, name):

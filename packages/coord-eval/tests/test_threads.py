@@ -8,6 +8,7 @@ import pytest
 from coord_eval import score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["coord_eval", "pycocotools"])
 def test_score_in_threads_leaves_standard_output_alone(one_cat, backend, capsys):
     results = [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": 0.9}]

@@ -254,6 +254,7 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_readable_form_copies_no_logits_for_diagnostics_nobody_asked_for():
     logits = logits_of(TARGETS, dtype=torch.float32)
     config = ObjectiveConfig(text_weight=0.0, soft_ce_weight=1.0, w1_weight=1.0, box_weight=1.0)

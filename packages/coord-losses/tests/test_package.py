@@ -16,6 +16,7 @@ def test_public_names_exist_and_are_in_the_readme():
         assert f"`{name}" in readme, f"README.md does not mention {name}"
 
 
+@pytest.mark.slow
 def test_readme_examples_run(capsys):
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)

@@ -124,6 +124,7 @@ def test_every_file_and_folder_is_on_the_disk_before_out_appears(sharded, tmp_pa
     assert events[at + 1 :] == [str(tmp_path)]
 
 
+@pytest.mark.slow
 def test_a_stopped_export_removes_its_stage(sharded, tmp_path, capfd):
     def merge_until_stopped():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as a process starts with it, whatever ran here before

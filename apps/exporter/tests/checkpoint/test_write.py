@@ -88,6 +88,7 @@ def test_shards_of_a_given_size(sharded, tmp_path, size, least):
         assert len(file) == 1 or sum(t.nbytes for t in file.values()) <= size
 
 
+@pytest.mark.slow
 def test_shards_keep_mixed_types_aligned(tmp_path, bases):
     shutil.copytree(bases(False), tmp_path / "base")
     extra = {"a.odd": torch.ones(3, dtype=torch.uint8), "z.wide": torch.ones(5, dtype=torch.float64)}

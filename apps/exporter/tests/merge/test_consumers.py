@@ -1,8 +1,10 @@
 """Programs that load an export: transformers and ms-swift."""
 
+import pytest
 from tiny_checkpoint import merge_in
 
 
+@pytest.mark.slow
 def test_transformers_loads_and_generates(sharded, tmp_path):
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -27,6 +29,7 @@ print("TOKENS", answer[0].usage.completion_tokens)
 """
 
 
+@pytest.mark.slow
 def test_swift_infers(sharded, tmp_path, forked):
     merge_in(sharded, tmp_path / "out")
     (tmp_path / "infer.py").write_text(INFER)

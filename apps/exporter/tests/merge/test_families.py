@@ -89,6 +89,7 @@ def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, place, name):
     assert greedy(merged, ids) == expected != greedy(kind.from_pretrained(tmp_path / "base"), ids)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["Llava", "InternVL", "Gemma2"])

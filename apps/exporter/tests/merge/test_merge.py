@@ -49,6 +49,7 @@ def check_equal(out, expected):
     assert expected.keys() - found.keys() <= {HEAD}
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("offsets", [None, "tied", "separate"])
@@ -92,6 +93,7 @@ def test_rows_merged_and_lora_kept_are_the_whole_merge(bases, tmp_path, tied):
         merge_quietly(rows, lora, tmp_path / "again", keep_lora=tmp_path / "same")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("tied", "dtype", "offsets", "settings"),
@@ -135,6 +137,7 @@ def test_merge_has_the_bits_of_peft_for_variants(bases, tmp_path, name):
     assert any(not torch.equal(v, read_all(base)[n]) for n, v in read_all(tmp_path / "out").items())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
@@ -171,6 +174,7 @@ def embedding_sum(base, adapter):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("offsets", [None, "tied"])
 def test_merge_rounds_an_adapted_embedding_once(bases, tmp_path, offsets):
@@ -182,6 +186,7 @@ def test_merge_rounds_an_adapted_embedding_once(bases, tmp_path, offsets):
     assert torch.equal(read_all(tmp_path / "out")[EMBED], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_merge_rounds_an_adapted_head_with_offsets_once(bases, tmp_path):
     """PEFT rounds the head to the base's type before the offsets are added: a unit in the last place."""
@@ -198,6 +203,7 @@ def test_merge_rounds_an_adapted_head_with_offsets_once(bases, tmp_path):
     assert differences.any() and (differences <= unit).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_merge_takes_base_tensors_in_the_adapter_as_peft_does(bases, tmp_path):
     base = bases(False, "float32")
@@ -209,6 +215,7 @@ def test_merge_takes_base_tensors_in_the_adapter_as_peft_does(bases, tmp_path):
     assert (read_all(tmp_path / "out")[EMBED] - read_all(base)[EMBED]).mean() > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_merge_of_a_tied_head_stored_beside_the_embedding(bases, tmp_path):
     base = link_base(bases(True), tmp_path / "base")
@@ -222,6 +229,7 @@ def test_merge_of_a_tied_head_stored_beside_the_embedding(bases, tmp_path):
     check_equal(tmp_path / "out", peft_merge(bases(True), tmp_path / "adapter", "tied"))
 
 
+@pytest.mark.slow
 def test_merge_of_an_adapter_saved_in_half_precision(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(False), "separate", use_dora=True)
     halves = {k: v.bfloat16() if v.is_floating_point() else v for k, v in read_all(tmp_path / "adapter").items()}
@@ -230,6 +238,7 @@ def test_merge_of_an_adapter_saved_in_half_precision(bases, tmp_path):
     check_equal(tmp_path / "out", peft_merge(bases(False), tmp_path / "adapter", "separate"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_merge_of_offsets_saved_as_trainable_tokens_gives_the_same_rows(bases, tmp_path, tied):
     model = make_adapter(tmp_path / "offsets", bases(tied), "tied")
@@ -240,6 +249,7 @@ def test_merge_of_offsets_saved_as_trainable_tokens_gives_the_same_rows(bases, t
     assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
+@pytest.mark.slow
 def test_merge_refuses_the_same_adapter_twice(bases, adapters, tmp_path):
     merge_quietly(bases(True), adapters / "of-tied", tmp_path / "once")
     with pytest.raises(InputError, match=r"is merged into .*once already"):
@@ -268,6 +278,7 @@ def test_merge_gives_the_same_bytes_again(sharded, tmp_path):
     assert same_files(tmp_path / "one", tmp_path / "other")
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_dtype_is_that_of_all_weights_and_of_the_configuration(bases, adapters, tmp_path, dtype):
@@ -284,6 +295,7 @@ def test_dtype_is_that_of_all_weights_and_of_the_configuration(bases, adapters, 
     assert load(tmp_path / "out").get_input_embeddings().weight.dtype == getattr(torch, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", ["lora_only", "all", "none"])
 def test_biases_that_were_trained_and_not_saved_are_told(bases, tmp_path, bias):
     """PEFT before 0.21 trains the biases of adapted layers with `lora_only` and does not save them."""
@@ -308,6 +320,7 @@ def test_merge_states_one_tie_where_the_base_states_two(files):
     assert [warning for warning in report.warnings if "false at the top and true in text_config" in warning]
 
 
+@pytest.mark.slow
 def test_lora_that_peft_ties_keeps_the_tie(bases, tmp_path):
     """PEFT's own merge of `ensure_weight_tying` adds it to the shared weight twice."""
     tied = {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True}
@@ -323,6 +336,7 @@ def test_lora_that_peft_ties_keeps_the_tie(bases, tmp_path):
     assert torch.allclose(merged[EMBED], before[EMBED] + delta, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("equal", [True, False])
 def test_saved_tables_keep_the_tie_where_they_are_equal(bases, tmp_path, equal):
     """With `ensure_weight_tying` PEFT stores both."""
@@ -341,6 +355,7 @@ def test_saved_tables_keep_the_tie_where_they_are_equal(bases, tmp_path, equal):
     assert torch.equal(merged[EMBED], saved[embed])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["all", "a layer", "offsets"])
 def test_merge_says_what_changes_nothing(bases, tmp_path, what):
     base = bases(True, "float32")
@@ -357,6 +372,7 @@ def test_merge_says_what_changes_nothing(bases, tmp_path, what):
     assert [warning for warning in report.warnings if said in warning]
 
 
+@pytest.mark.slow
 def test_adapters_in_folders_of_their_names_are_named(bases, tmp_path):
     base = bases(True, "float32")
     make_adapter(tmp_path / "two", base, None)
@@ -370,6 +386,7 @@ def test_adapters_in_folders_of_their_names_are_named(bases, tmp_path):
         merge(base, tmp_path / "named", tmp_path / "out", quiet=True)
 
 
+@pytest.mark.slow
 def test_adapters_merged_one_after_the_other_add_up(bases, tmp_path):
     """What the README says instead of PEFT's `add_weighted_adapter`, which refuses `modules_to_save`."""
     base = bases(False, "float32")

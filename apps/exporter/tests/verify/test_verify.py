@@ -47,6 +47,7 @@ def test_figures_of_a_verification_are_recorded(exported):
     assert read_json(out / "export.json")["history"][-1]["verification"] == report.verification
 
 
+@pytest.mark.slow
 def test_merges_of_bases_up_to_a_size_are_verified_by_default(bases, adapters, tmp_path, monkeypatch):
     """In Python and on the command line, to the byte."""
     base = bases(False)
@@ -77,6 +78,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_tensor_is_noticed(exported, tmp_path, kind):
     dtype, spoil, message = WRONG[kind]
@@ -89,6 +91,7 @@ def test_a_wrong_tensor_is_noticed(exported, tmp_path, kind):
         verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkeypatch):
     base = bases(True)
     shake(make_adapter(tmp_path / "adapter", base, "tied"), std=0.003, seed=3).save_pretrained(tmp_path / "adapter")
@@ -121,6 +124,7 @@ def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_changes_lost_in_rounding_are_told(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(False), None)
     edit_tensors(tmp_path / "adapter", lambda tensors: [t.mul_(1e-4) for n, t in tensors.items() if "layers.0" in n])
@@ -140,6 +144,7 @@ def test_models_that_cannot_be_run(exported, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("target", "tied"), [("embed_tokens", True), ("lm_head", False)])
 def test_lora_on_a_table_of_a_16_bit_base_is_verified(bases, tmp_path, target, tied):

@@ -29,6 +29,7 @@ def allowed_by(grammar, tokenizer, vocab, before, names, size):
     return allowed_V
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("grammar", "speed"), [("none", "plain"), ("markers", "plain"), ("names", "exact")])
 def test_probability_of_a_forced_name_is_that_without_the_force(tiny_model, grammar, speed):
     names, only = ("red circle", "red", "blue square", "green"), ["red", "blue square"]

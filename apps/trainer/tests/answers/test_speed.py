@@ -49,6 +49,7 @@ def assert_equal(found, expected):
             torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(other[name]), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("markers", "grammar", "limit"),
@@ -80,6 +81,7 @@ def _places(passes):
     return [x.data_ptr() for x in held]
 
 
+@pytest.mark.slow
 def test_drafts_after_any_beginning_of_a_checkpoints_answer_are_what_follows(tiny_model):
     forced = ForcedTokens.of_checkpoint(tiny_model)
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
@@ -91,6 +93,7 @@ def test_drafts_after_any_beginning_of_a_checkpoints_answer_are_what_follows(tin
     assert forced.following(tokens[1:2]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(("markers", "grammar"), [("obj", "none"), ("qwen", "names")])
 def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened, images, monkeypatch):
@@ -140,6 +143,7 @@ def test_buffers_keep_nothing_of_other_rows_and_batches(opened):
         torch.testing.assert_close(after(buffers, *batch, padding=padding), alone, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_eager_attention_takes_a_mask_of_its_own(opened, images):
     data, decoding = tiny_config().data, Decoding(grammar="markers")
     opened.model.set_attn_implementation("eager")
@@ -193,6 +197,7 @@ def test_forced_tokens_complete_a_name_of_which_there_is_one(opened):
     assert forced.draft([start, red]) == [*rest, *before]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["markers", "json"])
 def test_forced_tokens_go_on_behind_a_name_that_is_not_known(style, opened):
     """And from within an answer, whose first objects are not given."""

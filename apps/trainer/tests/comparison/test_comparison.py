@@ -127,6 +127,7 @@ def test_comparison_refuses_what_cannot_be_compared(tmp_path, files, sweep, word
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_dry_run_names_data_and_checkpoints_that_do_not_exist(run, tmp_path):
     words = ["data.annotations=gone.json", "data.heldout_annotations=lost.json", "model.path=nowhere"]
     code, told, _ = run("compare", A, SOFT, "--dry-run", "--out", tmp_path / "out", *words)

@@ -36,6 +36,7 @@ KNOWN |= {name.rpartition(".")[0] for name in KNOWN}
 KNOWN |= {f"training.{name}" for name in (*argument_table(), *OWNED_NAMES)}
 
 
+@pytest.mark.slow
 def test_every_key_that_a_text_names_exists():
     source = Path(coord_trainer.__file__).parent
     named = re.compile(r"(?<![\w./-])(?:run|data|custom|training|evaluation)\.(?!json)[a-z_0-9.]*[a-z_0-9](?![\w-])")

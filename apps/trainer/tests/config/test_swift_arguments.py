@@ -124,6 +124,7 @@ def test_deepspeed_presets_are_ms_swifts():
     assert all((Path(swift.__file__).parent / "config" / f"{name}.json").is_file() for name in DEEPSPEED_PRESETS)
 
 
+@pytest.mark.slow
 def test_refused_and_owned_arguments_are_named_with_the_reason(fields):
     for name in set(fields) - set(argument_table()):
         with pytest.raises(InputError) as caught:

@@ -57,6 +57,7 @@ def test_wrong_settings_name_the_key(values, told):
     assert told in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

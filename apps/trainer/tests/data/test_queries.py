@@ -39,6 +39,7 @@ def test_per_class_asks_for_one_class_and_answers_with_it_alone(negatives):
     assert asked["dog"] == pytest.approx(asked["cat"], abs=0.1 * DRAWS)
 
 
+@pytest.mark.slow
 def test_class_list_has_absent_classes_among_the_present_ones():
     lengths, orders = set(), set()
     for query in draws(queries="class_list", negatives=0):

@@ -71,6 +71,7 @@ def encoded(sample, return_length):
     return {"labels": [grey], "pixel_values": half.float() / 7, "half": half, "process": os.getpid()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [1, 20_000, 16 << 20])
 def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch, piece):
     monkeypatch.setattr("coord_trainer.data.samples._PIECE_BYTES", piece)
@@ -89,6 +90,7 @@ def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch
     assert [sample["labels"] for sample in found[2]] == [[n] for n in range(150)]
 
 
+@pytest.mark.slow
 def test_image_that_cannot_be_encoded_ends_the_run_by_name(many, monkeypatch):
     monkeypatch.setattr("coord_trainer.data.samples._PIECE_BYTES", 1)
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})

@@ -15,6 +15,7 @@ from coord_trainer.data.ahead import drawing_ahead
 from coord_trainer.data.shapes import CATEGORIES, COLOURS, draw_sets, draw_shapes, drawn_ahead, make_shapes
 
 
+@pytest.mark.slow
 def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
     config = ShapesConfig(noise=0)
     for instance, image in draw_shapes(config, "train", 20):
@@ -31,6 +32,7 @@ def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
     assert again[0] == again[1] != other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colours", [1, 3, 4])
 def test_names_are_of_so_many_colours(colours):
     config = ShapesConfig(colours=colours, max_objects=6, min_side=0.1, max_side=0.3)
@@ -73,6 +75,7 @@ def test_shapes_drawn_in_another_process_are_the_same(config, tmp_path, monkeypa
     assert "205/205" in capsys.readouterr().err and drawn_ahead.get(None) is None
 
 
+@pytest.mark.slow
 def test_faults_of_the_drawing_process_are_those_of_drawing_here(config, tmp_path, monkeypatch):
     monkeypatch.setattr(shapes, "_free_box", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError), drawing_ahead(config):

@@ -21,6 +21,7 @@ class Samples(torch.utils.data.Dataset):
         return os.getpid()
 
 
+@pytest.mark.slow
 def test_worker_outlives_signals_of_others_and_ends_with_its_parents():
     batches = iter(torch.utils.data.DataLoader(Samples(), num_workers=1, batch_size=1, prefetch_factor=1))
     (worker,) = batches._workers
@@ -51,6 +52,7 @@ class Named(torch.utils.data.Dataset):
         return get_worker_info().id, self.records[index].image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_ranks_and_workers_read_their_parts_of_a_mapped_file_and_each_record_once(tmp_path, monkeypatch, shuffle):
     dataloader = pytest.importorskip("swift.dataloader")

@@ -33,6 +33,7 @@ def asked(tmp_path_factory):
     return folder, model, heldout, Detector(model, load_run_config(None, words, trains=False))
 
 
+@pytest.mark.slow
 def test_detector_answers_as_the_evaluation_of_a_run_does(asked, tmp_path):
     _, model, heldout, detector = asked
     predict_images(CONFIG, Path(model), heldout, tmp_path / "p.jsonl")
@@ -43,6 +44,7 @@ def test_detector_answers_as_the_evaluation_of_a_run_does(asked, tmp_path):
         assert (found.size, found.finish_reason) == (image.size, record["finish_reason"])
 
 
+@pytest.mark.slow
 def test_paths_arrays_and_images_are_one(asked, tmp_path):
     *_, heldout, detector = asked
     image = heldout.image(0)
@@ -52,6 +54,7 @@ def test_paths_arrays_and_images_are_one(asked, tmp_path):
     assert detector(image)._repr_png_()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_batch_that_does_not_fit_into_memory_is_halved(asked, monkeypatch):
     *_, heldout, detector = asked
     image, batches = heldout.image(0), []
@@ -84,6 +87,7 @@ def test_what_is_no_image_is_named(asked, given, told):
         asked[-1](given)
 
 
+@pytest.mark.slow
 def test_batches_are_of_any_length_and_grey_is_an_image(asked):
     assert len(asked[-1].predict([])) == 0
     for given in (None, 3, {"image": 1}):
@@ -112,6 +116,7 @@ def test_what_cannot_be_asked_for_is_named(asked, prompt, labels, told):
         asked[-1].asking(prompt, labels)
 
 
+@pytest.mark.slow
 def test_answers_held_to_names_keep_the_boxes_of_the_decoding(asked):
     words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.decoding.boxes=best_iou"]
     free = Detector(asked[1], load_run_config(None, words, trains=False))
@@ -122,6 +127,7 @@ def test_answers_held_to_names_keep_the_boxes_of_the_decoding(asked):
     assert freed.model.forced == () and freed.model.config == free.model.config
 
 
+@pytest.mark.slow
 def test_thin_images_fail_alone_and_are_named(asked):
     images = [asked[2].image(0), Image.new("RGB", (1000, 2))]
     assert [answer["finish_reason"] == "error" for answer in asked[-1].model.answers(images)] == [False, True]
@@ -149,6 +155,7 @@ def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
     assert (token_limit(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
 
 
+@pytest.mark.slow
 def test_room_of_any_image_is_not_that_of_generated_shapes(asked):
     """A configuration without annotations names no images here: whoever asks brings their own."""
     rooms = [

@@ -26,6 +26,7 @@ def coordinate_ids(model):
     return AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(["<|coord_0|>", "<|coord_999|>", "<obj_start>"])
 
 
+@pytest.mark.slow
 def test_grammar_is_printed_in_the_ids_of_the_models_tokenizer(run, tiny_model):
     first, last, start = coordinate_ids(tiny_model)
     code, _, lark = run("grammar", tiny_model, "--only", "cat", "data.markers=obj", "data.max_objects=7")
@@ -35,6 +36,7 @@ def test_grammar_is_printed_in_the_ids_of_the_models_tokenizer(run, tiny_model):
     assert code == 0 and f"Token({start})" in ebnf and f"side ::= Token({first}, {first + 1}, " in ebnf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "place"), [("vllm", ("structured_outputs", "grammar")), ("sglang", ("ebnf",))])
 def test_server_is_sent_the_grammar_in_its_own_spelling(run, tiny_model, image, tmp_path, server, place):
     words = ["predict", tiny_model, image, "--out", tmp_path / "found", "--no-draw", "data.markers=obj"]
@@ -49,6 +51,7 @@ def test_server_is_sent_the_grammar_in_its_own_spelling(run, tiny_model, image, 
     assert record["objects"][0]["desc"] == "cat"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "outside"), [(ANSWER, False), ("A cat.", True), (ANSWER.replace("cat", "dog"), False)]
 )
@@ -88,6 +91,7 @@ def test_pattern_of_answers_is_what_the_grammar_takes(tiny_model, style, names):
         assert (pattern.fullmatch(text) is not None) == taken, text
 
 
+@pytest.mark.slow
 def test_tokenizer_of_an_export_is_read_without_torch(tiny_model):
     code = (
         "import sys; from pathlib import Path; from coord_detect.grammar.served import read_tokenizer; "
@@ -97,6 +101,7 @@ def test_tokenizer_of_an_export_is_read_without_torch(tiny_model):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", ["box", "polygon"])
 def test_server_gets_room_as_this_process_has(run, tiny_model, image, tmp_path, geometry):
     """By the tokenizer of MODEL: an outline takes up to 64 coordinates, of which 12 tokens beside a name hold none."""
@@ -156,6 +161,7 @@ def test_model_that_no_grammar_fits_is_named_in_one_line(run, tiny_model, plain,
         assert code == 2 and f"{folder}: " in error and told in error and "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_only_holds_the_model_in_this_process(run, tiny_model, image, tmp_path):
     words = ["data.markers=obj", "evaluation.max_new_tokens=16", "--no-draw", "--out", tmp_path / "found"]
     assert run("predict", tiny_model, image, *words, "--only", "red circle", "--only", "blue square")[0] == 0

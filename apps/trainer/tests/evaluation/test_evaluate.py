@@ -33,6 +33,7 @@ def test_annotations_that_are_refused_leave_no_folder(evaluate, tmp_path):
     assert not (tmp_path / "scored").exists()
 
 
+@pytest.mark.slow
 def test_held_out_images_are_scored_without_the_ones_that_were_trained_on(evaluate, tmp_path):
     for n in range(2):
         Image.new("RGB", (64, 64), (40 * n, 9, 9)).save(tmp_path / f"{n}.png")
@@ -89,6 +90,7 @@ def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate,
     assert len(batches) == 3 + left
 
 
+@pytest.mark.slow
 def test_scores_of_every_decoding_are_printed(evaluate):
     code, told, out = evaluate("evaluation.decoding=[{},{grammar: markers}]")
     assert code in (0, None), told

@@ -170,6 +170,7 @@ def plain(bases, tmp_path_factory):
     return cache(lambda kind: opened(bases(kind), tmp_path_factory.mktemp(kind)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_answer_is_supervised(kind, plain):
     run = plain(kind)
@@ -201,6 +202,7 @@ def test_family_is_planned(kind, bases, capsys):
     assert figures["peak"] > figures["weights"] > 0 and "cannot be simulated" not in told
 
 
+@pytest.mark.slow
 def test_memory_of_a_family_that_cannot_be_simulated_is_left_out_of_the_plan(bases, monkeypatch, capsys):
     from coord_trainer.preview import dry_run
 
@@ -210,6 +212,7 @@ def test_memory_of_a_family_that_cannot_be_simulated_is_left_out_of_the_plan(bas
     assert "memory: the step of Qwen3-VL cannot be simulated (" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_samples_that_are_too_long_are_refused_by_the_plan_as_by_the_run(bases):
     from coord_trainer.preview import dry_run
 
@@ -224,6 +227,7 @@ def opened(base, folder, **sections):
     return open_run(run_config(base, **sections), folder, str(base), evaluates=False, without_weights=True)
 
 
+@pytest.mark.slow
 def test_rate_of_a_part_that_is_not_trained_is_refused(bases):
     from coord_trainer.preview import dry_run
 
@@ -233,6 +237,7 @@ def test_rate_of_a_part_that_is_not_trained_is_refused(bases):
         dry_run(config.model_copy(update={"training": training}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, plain):
     from swift.model import MODEL_MAPPING
@@ -252,6 +257,7 @@ def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, plain):
     assert vision.patch_size in (family.patch_size, [family.patch_size] * 2)
 
 
+@pytest.mark.slow
 @FEW
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, tmp_path):
@@ -326,6 +332,7 @@ def test_speeds_that_answers_cannot_have_are_refused_before_training(kind, speed
         opened(bases(kind), tmp_path, evaluation={"speed": speed})
 
 
+@pytest.mark.slow
 def test_part_that_the_model_does_not_have_is_refused(bases, tmp_path, monkeypatch):
     monkeypatch.setitem(FAMILIES, "qwen3_vl", replace(FAMILIES["qwen3_vl"], vision_tower="model.vision_tower"))
     with pytest.raises(InputError, match=r"vision_tower: Qwen3VL.* has no module 'model.vision_tower'"):
@@ -347,6 +354,7 @@ def edited(base, folder, change):
     return folder
 
 
+@pytest.mark.slow
 def test_checkpoint_that_is_taught_another_end_than_its_chat_template_writes_is_refused(bases, tmp_path):
     end = "{{ '<|endoftext|>' if message.role == 'assistant' else '<|im_end|>' }}\n{% endfor %}"
     base = edited(bases("qwen3_vl"), tmp_path / "base", lambda text: text.replace("<|im_end|>\n{% endfor %}", end))
@@ -354,6 +362,7 @@ def test_checkpoint_that_is_taught_another_end_than_its_chat_template_writes_is_
         opened(base, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", ["", "{% else %}\n"])
 def test_answer_ends_as_the_record_says_where_the_chat_template_writes_none_after_it(written, bases, tmp_path):
     end = "{% if message.role != 'assistant' %}<|im_end|>\n" + written + "{% endif %}{% endfor %}"
@@ -363,6 +372,7 @@ def test_answer_ends_as_the_record_says_where_the_chat_template_writes_none_afte
     assert opened(base, tmp_path).processor.tokenizer.eos_token == FAMILIES["qwen3_vl"].answer_end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qwen3_vl", "gemma3"])
 def test_sample_that_is_cut_off_has_a_token_type_for_each_token(kind, bases, tmp_path):
     training = {
@@ -379,6 +389,7 @@ def test_sample_that_is_cut_off_has_a_token_type_for_each_token(kind, bases, tmp
     assert len(sample["input_ids"]) == 40 and sum(sample[name]) > 0
 
 
+@pytest.mark.slow
 def test_default_system_turn_of_the_chat_template_is_refused_unless_it_is_trained(bases, tmp_path):
     base = edited(bases("qwen3_vl"), tmp_path / "base", lambda template: SYSTEM + template)
     with pytest.raises(InputError) as refused:
@@ -390,6 +401,7 @@ def test_default_system_turn_of_the_chat_template_is_refused_unless_it_is_traine
     assert opened(base, tmp_path, training=settings | {"system": "You are a helpful assistant."}).family.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
@@ -406,6 +418,7 @@ def test_chat_template_that_asks_otherwise_is_refused(kind, change, bases, tmp_p
         opened(base, tmp_path)
 
 
+@pytest.mark.slow
 def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
     base = bases("qwen2_vl")
     monkeypatch.delitem(FAMILIES, "qwen2_vl")
@@ -439,6 +452,7 @@ def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypa
         opened(bases("qwen3_vl"), tmp_path)
 
 
+@pytest.mark.slow
 @FEW
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kind):

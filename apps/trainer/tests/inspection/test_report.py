@@ -50,6 +50,7 @@ def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, t
     assert done.returncode == 1 and found == other and len(found) > 100
 
 
+@pytest.mark.slow
 def test_inspect_keeps_to_the_held_out_set_that_is_named(inspect, clean, tmp_path):
     draft = replace(clean, layout=centred)
     for split, part in (("train", range(16)), ("val", range(14, 24)), ("other", range(16, 24))):
@@ -77,6 +78,7 @@ def test_inspect_mistake_is_one_message_and_exit_code_2(inspect, tmp_path, words
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_inspect_finds_the_images_beside_the_file_of_a_folder(inspect, clean, tmp_path):
     draft = replace(clean.subset(range(8)), coco=True)
     source = draft.write(tmp_path / "data" / "images")
@@ -85,6 +87,7 @@ def test_inspect_finds_the_images_beside_the_file_of_a_folder(inspect, clean, tm
     assert code == 0 and "8 images" in out
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("prefix", ["images/", "./images/", "images\\/"])
 def test_inspect_takes_paths_below_images_as_training_does(inspect, clean, tmp_path, prefix):
@@ -96,6 +99,7 @@ def test_inspect_takes_paths_below_images_as_training_does(inspect, clean, tmp_p
     assert code == 0 and "unreadable_image" not in out, err + out
 
 
+@pytest.mark.slow
 def test_inspect_leaves_the_images_beside_a_folder_alone(inspect, clean, tmp_path):
     write_yolo(replace(clean.subset(range(8)), layout=centred), tmp_path / "yolo")
     (tmp_path / "images").mkdir()
@@ -138,6 +142,7 @@ def _set(digest):
     return ImageSet("train", None, Path(), digest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coco", [True, False])
 def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys, monkeypatch, coco):
     from coord_data.reading.image_set import load_annotated
@@ -189,6 +194,7 @@ def test_every_rule_of_reading_acts_in_the_inspection(clean, tmp_path):
             assert getattr(rules, rule) == value != ReadingRules.model_fields[rule].default, rule
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["from the set", "again", "a part of a large file"])
 def test_reading_that_a_finding_names_acts_where_it_is_printed(clean, tmp_path, monkeypatch, read):
     from coord_data.reading.image_set import load_annotated
@@ -210,6 +216,7 @@ def test_reading_that_a_finding_names_acts_where_it_is_printed(clean, tmp_path, 
     assert told(f"data.read_as={finding.read_as}") == []
 
 
+@pytest.mark.slow
 def test_training_is_told_of_faults_and_strict_stops(clean, tmp_path, capsys):
     from coord_codec import RunError
     from coord_trainer.inspection import report
@@ -221,6 +228,7 @@ def test_training_is_told_of_faults_and_strict_stops(clean, tmp_path, capsys):
         report.check_before_training(_config(source, "data.strict=true"), _set("a"), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coco", [True, False])
 def test_run_names_the_fault_before_it_begins(clean, tmp_path, capsys, coco):
     pytest.importorskip("swift")
@@ -252,6 +260,7 @@ def test_inspect_draws_boxes_that_are_equal_but_for_rounding(inspect, clean, tmp
     assert "Traceback" not in err and "Shorter side" in Path("runs/inspect/inspect.html").read_text()
 
 
+@pytest.mark.slow
 def test_inspect_names_classes_that_the_data_does_not_have(inspect, clean, tmp_path):
     source = clean.write(tmp_path / "data")
     known = next(line for line in map(json.loads, source.annotations.open()) if line["objects"])["objects"][0]["desc"]
@@ -362,6 +371,7 @@ def test_sample_that_is_asked_for_is_shown_first_and_once(monkeypatch, capsys, s
     assert report._model_view(None, True, sample) is None and "no usable image" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_ceilings_of_a_large_set_are_those_of_its_first_images(clean, tmp_path, monkeypatch):
     from planted import examine
 

@@ -29,6 +29,7 @@ def view(opened_run):
     return config, train, with_model(config, train, [0, 3])
 
 
+@pytest.mark.slow
 def test_samples_that_are_too_long_are_shown_whole_with_what_lies_beyond(opened_run):
     config, _, train, _ = opened_run
     limited = config.model_copy(update={"training": config.training | {"max_length": 30}})
@@ -85,6 +86,7 @@ def test_whole_image_of_tiles_is_that_of_the_family():
     assert image_of_pixels(tiles[0], None, processor).getpixel((0, 0)) == (128, 128, 128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"queries": "per_class"}, {"order": "random"}, {"augment": AugmentConfig(flip=1)}, {}]
 )
@@ -109,6 +111,7 @@ def test_sample_that_varies_is_shown_with_what_it_teaches(opened_run, view, chan
         assert one.augmented == mirrored
 
 
+@pytest.mark.slow
 def test_heavier_tokens_are_darker(view, tmp_path):
     config, _, of_model = view
     light = Token("<|coord_1|>", "object 0 x1", 0.5)
@@ -130,6 +133,7 @@ def test_only_a_tokenizer_finds_long_samples_and_split_names():
     assert token_findings(replace(view, lengths=(90,), pieces={})) == []
 
 
+@pytest.mark.slow
 def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
     config, _, of_model = view
     draft = shapes(12)
@@ -145,6 +149,7 @@ def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
     assert "coord_" in text and "weight 3" in text
 
 
+@pytest.mark.slow
 def test_ceiling_of_all_given_objects_counts_what_is_not_taught(view, tmp_path):
     config, _, _ = view
     found = examine(shapes(20).write(tmp_path))
@@ -242,6 +247,7 @@ def test_tokens_beyond_the_maximum_length_begin_at_it_and_untaught_ones_of_an_an
     assert {token.role for token in without} == {"prompt", "image", "structure", "beyond"}
 
 
+@pytest.mark.slow
 def test_size_of_an_image_is_the_stated_one_or_its_own(opened_run, tmp_path):
     config, _, train, _ = opened_run
     Image.new("RGB", (1200, 600)).save(tmp_path / "a.png")

@@ -30,6 +30,7 @@ def patches_of(model, grids):
     return [found.pooler_output.detach(), *gradients]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["sdpa_attention_forward", "varlen_attn"])
 @pytest.mark.parametrize(
     ("grids", "calls"),
@@ -86,6 +87,7 @@ def test_other_attention_is_left_alone(plain):
     assert {part.config._attn_implementation for part in (eager.model.visual, eager.model.language_model)} == {"eager"}
 
 
+@pytest.mark.slow
 def test_attention_that_is_chosen_afterwards_is_the_one_used(plain):
     changed = copy.deepcopy(plain)
     attend_by_sample(changed)

@@ -18,6 +18,7 @@ from coord_trainer.model.card import make_card
 from coord_trainer.model.parameters import offset_ids, refuse_random_head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, b"\x08\x00"], ids=["missing", "truncated"])
 def test_damaged_checkpoint_is_named_in_one_line(tiny_model, tmp_path, content):
     """As an interrupted download or copy leaves it."""
@@ -47,6 +48,7 @@ OTHER_WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHER_WEIGHTS)
 def test_weights_of_another_architecture_are_refused(tiny_model, tmp_path, case, capfd):
     """As of a newer transformers, or of a file that lacks some: transformers would draw random ones in their place."""
@@ -60,6 +62,7 @@ def test_weights_of_another_architecture_are_refused(tiny_model, tmp_path, case,
     assert "LOAD REPORT" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_weights_without_a_place_are_told(tiny_model, tmp_path, capsys):
     folder = shutil.copytree(tiny_model, tmp_path / "base")
     weights = load_file(folder / "model.safetensors")
@@ -79,6 +82,7 @@ def adapter(tiny_model, tmp_path):
     return tmp_path / "adapter"
 
 
+@pytest.mark.slow
 def test_adapter_of_another_base_is_named(adapter):
     file = adapter / "adapter_model.safetensors"
     wider = {name: torch.cat([tensor, tensor], dim=int("lora_A" in name)) for name, tensor in load_file(file).items()}
@@ -87,6 +91,7 @@ def test_adapter_of_another_base_is_named(adapter):
         open_checkpoint(adapter, tiny_config())
 
 
+@pytest.mark.slow
 def test_adapter_of_another_base_of_the_same_shapes_is_named(tiny_model, adapter):
     card = make_card(tiny_config(), {}, None)
     card.model_copy(update={"base": weights_digest(tiny_model)}).write(adapter)
@@ -96,12 +101,14 @@ def test_adapter_of_another_base_of_the_same_shapes_is_named(tiny_model, adapter
         open_checkpoint(adapter, tiny_config())
 
 
+@pytest.mark.slow
 def test_truncated_adapter_is_named(adapter):
     (adapter / "adapter_model.safetensors").write_bytes(b"\x08\x00")
     with pytest.raises(InputError, match="adapter: "):
         open_checkpoint(adapter, tiny_config())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken", [False, True], ids=["gone", "of another run"])
 def test_adapter_of_a_moved_run_is_loaded_with_the_base_of_its_run(tiny_model, adapter, tmp_path, taken):
     """Its file names the base where the run was, and another run may be there by now."""
@@ -162,6 +169,7 @@ def test_wildcard_among_the_ids_is_refused_unless_it_is_allowed(ids):
     assert len(rows({"start": 101, "end": 1100})) == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize(("top", "inner", "tied"), [(True, True, True), (False, True, False), (None, True, False)])
 def test_head_that_transformers_fills_with_random_values_is_refused(tiny_model, tmp_path, top, inner, tied, stored):

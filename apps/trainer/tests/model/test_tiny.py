@@ -49,6 +49,7 @@ def test_rows_of_coordinates_begin_smooth_in_each_table(tied, smooth):
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
 
 
+@pytest.mark.slow
 def test_base_is_that_of_the_seed_and_made_once(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
@@ -78,6 +79,7 @@ OTHER = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_size_of_the_tiny_model_is_that_of_its_checkpoint_and_changes_no_other():
     tokenizer = tiny.train_tokenizer(["cat"])
 

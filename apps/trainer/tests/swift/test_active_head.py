@@ -36,6 +36,7 @@ def batch():
     return ids, labels, ObjectSlots.from_layouts(layouts, labels, [None] * len(rows), VOCAB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "readable"])
 @pytest.mark.parametrize("head_lora", [False, True], ids=["plain head", "LoRA on the head"])
 @pytest.mark.parametrize("tie_head", [True, False])

@@ -86,6 +86,7 @@ def test_a_thought_is_learnt_as_text_and_its_boxes_are_no_objects(opened_run, tm
     assert learnt.split("<|im_end|>")[0].strip() == answer and answer in "".join(found.texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", [False, True])
 def test_conversations_and_images_share_a_batch(opened_run, talk, packing, monkeypatch):
     """Each sample has the loss that it has alone, wherever the sample of text alone stands."""

@@ -321,6 +321,7 @@ def test_packed_batch_is_a_padded_one(one_step):
     assert all(torch.allclose(padded_weights[k], packed_weights[k], atol=1e-5) for k in padded_weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"),
     [("model.safetensors", None), ("model.safetensors", b"\x08\x00"), ("tokenizer.json", b"{")],

@@ -159,6 +159,7 @@ def test_offsets_have_the_rates_of_their_section_under_every_optimizer(groups, n
     assert rates >= ({1e-3, 1e-4, 2e-4} if name.startswith("multimodal") else {1e-3})
 
 
+@pytest.mark.slow
 def test_rates_of_parts_that_are_frozen_are_refused_by_name(groups):
     assert {key[1] for key in groups("multimodal")[1]} == {1e-3, 1e-4, 2e-4}
     for key, parts in (

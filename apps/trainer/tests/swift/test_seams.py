@@ -86,12 +86,14 @@ def test_seams_are_listed_once_with_reason_and_consequence():
     assert {row.strip() for row in rows[::2]} <= {seam.name for seam in seams}
 
 
+@pytest.mark.slow
 def test_names_of_seams_stand_in_their_folder_alone():
     known = {seam.identifier for seam in read_seams()} - PUBLIC
     found = {path.name: sorted(known & set(names_in(path))) for path in outside()}
     assert {name: names for name, names in found.items() if names} == {}
 
 
+@pytest.mark.slow
 def test_peft_internals_are_imported_in_their_folder_alone():
     private = ("peft.", "transformers.trainer", "transformers.integrations.deepspeed")
     found = {

@@ -85,6 +85,7 @@ class Answers:
         raise AttributeError(name)
 
 
+@pytest.mark.slow
 def test_evaluation_is_the_mean_over_all_samples_with_diagnostics_and_changes_no_random_number(make, opened_run):
     samples = opened_run[3]
     trainer = make({"per_device_eval_batch_size": 3})
@@ -104,6 +105,7 @@ def test_evaluation_is_the_mean_over_all_samples_with_diagnostics_and_changes_no
     assert trainer.evaluate() == found  # nothing of the first is left
 
 
+@pytest.mark.slow
 def test_evaluation_that_fails_half_way_leaves_nothing_to_the_next(make, monkeypatch, capsys):
     trainer = make({"per_device_eval_batch_size": 3})
     wanted, own, calls = trainer.evaluate(), trainer.prediction_step, []
@@ -120,6 +122,7 @@ def test_evaluation_that_fails_half_way_leaves_nothing_to_the_next(make, monkeyp
     assert trainer.evaluate() == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("due", "alone", "measured"),
     [(False, False, {"losses"}), (True, False, {"losses", "scores"}), (True, True, {"scores"})],
@@ -159,6 +162,7 @@ def test_metric_of_the_best_checkpoint_is_one_that_an_evaluation_logs(make, give
     make({"metric_for_best_model": given}, scored=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("parts", [((0, 1, 2, 3),), ((0, 1, 2), (3,)), ((0,), (1,), (2,), (3,))])
 def test_losses_and_gradients_of_micro_batches_add_up_to_those_of_the_whole(make, opened_run, parts, fused):
@@ -190,6 +194,7 @@ def test_several_ranks_multiply_what_data_parallelism_averages(make, opened_run,
     assert trainer._get_num_items_in_batch([], "cpu") is trainer._get_num_items_in_batch([{}], "cpu") is None
 
 
+@pytest.mark.slow
 def test_samples_are_counted_by_source_while_training_alone(make, opened_run):
     samples = opened_run[3]
     trainer = make(sources=3)
@@ -216,6 +221,7 @@ def test_diagnostics_and_gradient_norms_are_those_of_steps_that_are_logged(make,
     assert "eval_coord_diag/coord_entropy" in trainer.state.log_history[-1]
 
 
+@pytest.mark.slow
 def test_norm_of_a_term_is_of_its_share_of_the_step(make, opened_run):
     samples = opened_run[3]
     norms = []
@@ -279,6 +285,7 @@ def test_log_line_of_training_is_not_taken_by_an_evaluation_and_states_the_time_
     assert "train_total_loss" not in line and "seconds_per_step" not in line  # no step since
 
 
+@pytest.mark.slow
 def test_checkpoint_has_sums_card_and_list_and_the_best_one_stays(make, opened_run, tmp_path, monkeypatch):
     from swift.trainers import Seq2SeqTrainer
 
@@ -346,6 +353,7 @@ def test_batch_without_images_leaves_zero_gradients_in_what_is_trained_of_the_vi
     assert all(p.grad is None for p in frozen.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "error", "told"), [("deepspeed", RunError, "swift.log"), ("fsdp", InputError, "FSDP")]
 )

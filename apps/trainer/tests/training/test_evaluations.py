@@ -140,6 +140,7 @@ def test_best_checkpoint_is_kept_and_answers_and_training_stops_when_patience_en
     assert (len(asked), manifest["steps"], again.checkpoint.name) == (1, 6, "checkpoint-2")
 
 
+@pytest.mark.slow
 def test_metric_that_no_evaluation_measures_is_refused_before_the_first_step(runs):
     settings = config(ap_steps=None, eval_strategy="steps", metric_for_best_model="accuracy")
     with pytest.raises(InputError, match=r"metric_for_best_model: expected one of .*total_loss.*found 'accuracy'"):

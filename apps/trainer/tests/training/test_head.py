@@ -63,6 +63,7 @@ def run(model, config, ids, labels, slots, fused=True, diagnostics=True, denomin
     return rows, rows.rejoin(sums)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "readable"])
 def test_row_head_gives_the_loss_and_gradients_of_all_logits(config, fused):

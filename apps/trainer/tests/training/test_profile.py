@@ -32,6 +32,7 @@ def one_step(model, optimizer, x):
     optimizer.zero_grad()
 
 
+@pytest.mark.slow
 def test_seconds_by_part_give_backward_time_to_the_part_of_its_forward():
     model, x = Model(), torch.randn(32, 64)
     mark(model.visual, "coord::vision")

@@ -195,6 +195,7 @@ def test_refused_box_of_any_format_follows_on_bad_box(place, policy, left):
         read_source(place, on_bad_box="error")
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_published_voc_annotations_of_blood_cells(shared_dir):
     """Against a naive reading of the XML of labelImg: from 0 up to the edge, and 1 is also written for 0."""

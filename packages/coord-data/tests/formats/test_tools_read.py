@@ -242,6 +242,7 @@ def test_corners_of_dota_are_oriented(folder):
 REFUSED = [(tool.title, keys) for tool in TOOLS for keys in tool.keys if tool.format is None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "keys"), REFUSED, ids=[title for title, _ in REFUSED])
 def test_record_of_a_tool_is_refused_by_its_own_name_with_the_way_out(tmp_path, title, keys):
     (tmp_path / "a.jsonl").write_text(json.dumps(dict.fromkeys(sorted(keys), "x")) + "\n")

@@ -68,6 +68,7 @@ def test_data_yaml_without_any_label_is_refused(lay):
         read_source(place / "data.yaml")
 
 
+@pytest.mark.slow
 def test_root_folder_gives_the_training_images_that_data_yaml_names(lay):
     splits = {f"{split}/{name}": text for split in ("train", "valid") for name, text in PAIR.items()}
     place = lay(splits | {"data.yaml": "train: ../train/images\nval: ../valid/images\nnames: [cat]"})

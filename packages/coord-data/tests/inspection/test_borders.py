@@ -149,8 +149,10 @@ def test_bins_that_end_at_999_are_no_thousandths(format, layout, rows, code):
 def evidence(z, inside=1.0):
     """Return a meaning whose nine images have evidence of about this z."""
     values_I = np.array([-4, -3, -2, -1, 0, 1, 2, 3, 4.0])
-    steps = np.linspace(-20, 20, 4001)
-    mean = steps[np.argmin([abs(z_value(values_I + step) - z) for step in steps])]
+    low, high = -20.0, 20.0
+    for _ in range(40):
+        mean = (low + high) / 2
+        low, high = (mean, high) if z_value(values_I + mean) < z else (low, mean)
     return replace(meaning(), evidence_I=values_I + mean, inside=inside)
 
 
@@ -460,6 +462,7 @@ def test_share_of_wrong_boxes_has_to_be_low_beyond_its_own_error(inside, count, 
     assert (found and (found[0].layout, found[0].unit, found[1])) == (("xyxy", "percent", False) if decides else None)
 
 
+@pytest.mark.slow
 def test_placements_of_pixels_keep_them_on_images_of_another_size():
     raw = boxes(["a", "b"], [(n % 2, "x", (10, 10 + n, 90, 95)) for n in range(6)], sizes=[(100, 100), (200, 100)])
     sizes_I2, none = np.array([(100.0, 120), (200, 100)]), np.zeros(0, np.int64)

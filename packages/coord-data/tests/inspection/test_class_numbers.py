@@ -11,6 +11,7 @@ from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.sources.raw_boxes import ClassNumbers, class_numbers_of_coco
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["a thing"], ["a thing", "box"], ["a thing", "box", "circle"]])
 def test_yolo_classes_counted_from_1_are_named(clean, tmp_path, names):
     turned = iter(range(1000))
@@ -62,6 +63,7 @@ def test_line_for_names_is_short_for_many_classes_and_has_no_number_below_0():
     assert finding.fix == "add 1 to the class of each object"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lvis", [False, True])
 def test_coco_file_with_shifted_categories_is_examined(clean, tmp_path, lvis):
     source = replace(clean, coco=True).write(tmp_path)

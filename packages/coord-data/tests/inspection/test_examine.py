@@ -17,6 +17,7 @@ from coord_data.sources.read_as import inflate
 PHOTOGRAPHS = SHARED_DATA / "coco_permissive33"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coco", [True, False])
 def test_clean_set_is_quiet(clean, tmp_path, coco):
     codes, found = told(replace(clean, coco=coco).write(tmp_path))
@@ -40,6 +41,7 @@ def test_fault_of_all_boxes_is_named_alone(clean, tmp_path, coco, name):
     assert finding.severity == "error" and finding.count == len(found.raw) and finding.fix and "z " in finding.evidence
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("factor", [0.8, 0.9, 1.0, 1.04, 1.1, 1.2, 1.3])
 def test_size_of_the_boxes_is_told_within_some_per_cent(clean, tmp_path, factor):
@@ -84,6 +86,7 @@ def test_two_faults_of_all_boxes_are_both_named(clean, coco, first, second):
     assert {finding.count for finding in found.values()} == {sum(map(len, clean.corners))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("boxes_are", ["stored", "upright"])
 def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes_are):
     source = clean.write(tmp_path)
@@ -101,6 +104,7 @@ def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes
     assert [f.code for f in found.findings if f.severity == "error"] == ["exif"] * (boxes_are == "stored")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coco", [False, True])
 def test_printed_command_reads_boxes_of_stored_pixels_by_the_orientation_of_each_image(clean, tmp_path, coco):
     source = replace(clean, coco=coco).write(tmp_path)
@@ -119,6 +123,7 @@ def test_printed_command_reads_boxes_of_stored_pixels_by_the_orientation_of_each
     assert np.abs(found.boxes - wanted).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_turned_images_beside_one_that_cannot_be_read_are_told(clean, tmp_path):
     source = replace(clean, coco=True).write(tmp_path)
     exif = Image.Exif()
@@ -132,6 +137,7 @@ def test_turned_images_beside_one_that_cannot_be_read_are_told(clean, tmp_path):
     assert found["unreadable_image"].count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [None, "exif", "mirrored", "swapped_axes", "cxcywh"])
 def test_boxes_are_compared_with_pixels_where_all_images_are_turned(clean, tmp_path, fault):
     planted = COCO.get(fault, lambda draft: draft)(replace(clean, coco=True))
@@ -147,6 +153,7 @@ def test_boxes_are_compared_with_pixels_where_all_images_are_turned(clean, tmp_p
     assert {f.code for f in found.findings if f.severity == "note"} == ({"exif"} - codes)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_number_near_the_end_of_its_range_is_refused_in_silence(clean, tmp_path):
     source = replace(clean, coco=True).write(tmp_path)
@@ -166,6 +173,7 @@ def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
         assert "no_evidence" in {f.code for f in found.findings}
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("unit", [1.0, 40_000.0])
 def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):

@@ -89,6 +89,7 @@ def goods(gap, inset):
     return Draft(images, tuple(corners), (("x",) * 9,) * len(images), coco=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gap", "inset", "severity"),
     [
@@ -102,6 +103,7 @@ def test_boxes_are_too_small_only_by_edges_that_are_as_strong(gap, inset, severi
     assert {code: f.severity for code, f in told_of_boxes(goods(gap, inset))[0].items()} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quality", [{}, {"subsampling": 0}], ids=["chroma halved", "whole chroma"])
 @pytest.mark.parametrize("low", [12, 24])
 def test_exact_boxes_of_coloured_drawings_are_not_too_small_for_what_jpeg_leaves_around_them(quality, low):
@@ -125,6 +127,7 @@ def test_exact_boxes_of_coloured_drawings_are_not_too_small_for_what_jpeg_leaves
 SIZES = (416, 512, 600, 640)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("side", SIZES)
 def test_pixels_of_copies_have_a_usual_size_and_all_boxes_inside(side):
@@ -165,6 +168,7 @@ def test_images_that_look_alike_count_once():
     assert z_value(repeated_I) > sample.z_of_groups(repeated_I)
 
 
+@pytest.mark.slow
 def test_page_draws_the_boxes_as_stated_beside_those_of_the_reading(tmp_path):
     draft = replace(shapes(8), coco=True)
     source = draft.write(tmp_path / "in")

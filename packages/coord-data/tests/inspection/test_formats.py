@@ -27,6 +27,7 @@ def test_annotation_file_that_cannot_be_read_is_no_unreadable_image(tmp_path):
     assert found.raw.files == ("b.jpg", "c.jpg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [None, "yxyx"])
 def test_other_formats_are_examined_as_they_are_read(clean, tmp_path, fault):
     """Pascal VOC, corners in whole pixels from 1."""
@@ -49,6 +50,7 @@ def test_other_formats_are_examined_as_they_are_read(clean, tmp_path, fault):
     assert len(found.raw.files) == len(clean.images) and codes == ({fault} if fault else set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [None, "xywh", "xyxy", "swapped_axes", "pixels"])
 def test_yolo_labels_are_examined_as_they_are_written(clean, tmp_path, fault):
     draft = {
@@ -65,6 +67,7 @@ def test_yolo_labels_are_examined_as_they_are_written(clean, tmp_path, fault):
         assert [f.count for f in found.findings if f.code == "pixels"] == [len(found.raw)] and len(found.raw) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_yolo_lines_with_numbers_that_are_none_say_nothing_of_the_others(clean, tmp_path):
     write_yolo(replace(clean, layout=centred), tmp_path)

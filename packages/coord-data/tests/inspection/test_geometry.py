@@ -47,6 +47,7 @@ def small_objects(low, high, size):
     return Draft(images, tuple(corners), tuple(("x",) * len(c) for c in corners), coco=True)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("low", "high", "size"), [(12, 24, (640, 480)), (20, 40, (640, 480)), (40, 80, (640, 480)), (30, 60, (1280, 960))]
@@ -55,6 +56,7 @@ def test_boxes_of_small_objects_that_fit_are_right(low, high, size):
     assert told_of_boxes(small_objects(low, high, size))[0] == {}
 
 
+@pytest.mark.slow
 def test_boxes_of_larger_objects_that_are_too_small_are_named():
     draft = small_objects(120, 240, (640, 480)).moved(lambda b: inflate(b, 0.9))
     assert set(told_of_boxes(draft)[0]) == {"too_small"}
@@ -72,6 +74,7 @@ def test_small_boxes_that_are_shifted_along_both_sides_are_one_shift(step):
     assert [int(x), int(y)] == pytest.approx(np.abs(step) * (640, 480), abs=2)
 
 
+@pytest.mark.slow
 def test_shift_that_leaves_some_overlap_is_no_copy():
     """Boxes that overlap their objects a little, so that copies are tried, and fit after a shift as well."""
     drawn = shapes(100)
@@ -122,6 +125,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("share", [0.2, 0.4])
 @pytest.mark.parametrize("name", OTHERS)
@@ -233,6 +237,7 @@ def test_choice_by_range_alone_says_so(clean):
     assert "not confirmed by the pixels" in found["norm1000"].evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [12, 40])
 def test_pixels_that_say_nothing_are_told(clean, images):
     part = COCO["mirrored"](replace(clean.subset(range(images)), coco=True))
@@ -269,6 +274,7 @@ def test_shift_of_all_boxes_by_the_margin_of_a_padded_copy_is_told_as_that(clean
     assert set(found) == {"padded"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [(28, 56 * 56, 384 * 384), (32, 256 * 256, 448 * 448)])
 def test_pixels_of_images_as_models_receive_them_are_a_reading(limits):
     """Where some images alone exceed the limit, so that no factor is that of all."""

@@ -92,12 +92,14 @@ def test_nothing_is_said_of_boxes_that_people_drew(tmp_path, way, jitter, backgr
     assert [finding for finding in told(tmp_path) if "exact" in finding.message] == []
 
 
+@pytest.mark.slow
 def test_a_border_of_a_pixel_around_all_objects_is_no_fault(tmp_path):
     boxes = draw(tmp_path, SIZES[0], "png")
     write_voc(tmp_path, boxes, SIZES[0], lambda b: (b[0] + 2, b[1] + 2, b[2] - 1, b[3] - 1), DEVKIT)
     assert told(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_eight_images_are_enough_and_seven_are_not(tmp_path):
     write_voc(tmp_path, draw(tmp_path, SIZES[0], "png", count=8), SIZES[0], WAYS["from 0"][0], DEVKIT)
     assert len(told(tmp_path)) == 1

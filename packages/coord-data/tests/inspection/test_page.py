@@ -145,6 +145,7 @@ def test_page_states_the_figures_of_the_set(found, tmp_path):
     assert (shorter[0][0][0], shorter[-1][0][1]) == pytest.approx((min(sides), max(sides)), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_images_without_objects_are_counted_wherever_they_stand(tmp_path):
     for n in range(3):
         Image.effect_noise((64, 48), 40 + n).convert("RGB").save(tmp_path / f"{n}.png")

@@ -66,6 +66,7 @@ BREAKS = {
 QUICK = {*(("yolo", case) for case in CASES), ("voc", "first half"), ("voc", "both sides")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "case"),
     [
@@ -143,6 +144,7 @@ def test_evidence_of_names(images, is_warning):
     assert (finding.severity == "warning") == is_warning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["voc_beside", "labelme"])
 def test_pictures_of_other_folders_and_of_unreadable_files_lack_no_annotation(tmp_path, format):
     file = FORMATS[format][1]

@@ -137,6 +137,7 @@ def test_boxes_on_upright_and_on_stored_pixels_are_told_apart(
     assert turned(tmp_path, raw, files) == (wanted, swapped)
 
 
+@pytest.mark.slow
 def test_boxes_are_in_doubt_while_z_is_below_2_on_either_side(tmp_path):
     raw, files = turned_set(tmp_path, (6,), count=8)
     low_N2, found = np.concatenate([raw.numbers_N4[:, :2]] * 2), []

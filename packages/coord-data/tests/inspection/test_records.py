@@ -41,6 +41,7 @@ RECORDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("names", [*((n,) for n in RECORDS), ("duplicates", "class_names"), ("duplicates", "yxyx")])
 def test_fault_of_records_is_named(clean, tmp_path, names):
@@ -52,12 +53,14 @@ def test_fault_of_records_is_named(clean, tmp_path, names):
     assert codes == set(names)
 
 
+@pytest.mark.slow
 def test_xywh_refusals_are_one_finding(clean, tmp_path):
     _, found = told(JSONL["xywh"](clean).write(tmp_path))
     assert len(found.annotations.problems) > 20
     assert [f.code for f in found.findings if f.severity != "note"] == ["xywh"]
 
 
+@pytest.mark.slow
 def test_refused_records_without_a_common_cause_are_counted(clean, tmp_path):
     source = clean.write(tmp_path)
     edit_records(source, lambda records: [r["objects"][0].update(bbox=[0.5, 0.5, 0.5, 0.6]) for r in records[:3]])
@@ -65,6 +68,7 @@ def test_refused_records_without_a_common_cause_are_counted(clean, tmp_path):
     assert codes == {"refused"} and found.findings[0].count == 3
 
 
+@pytest.mark.slow
 def test_broken_file_is_named(clean, tmp_path):
     source = clean.write(tmp_path)
     path = tmp_path / next(iter(clean.images))
@@ -73,6 +77,7 @@ def test_broken_file_is_named(clean, tmp_path):
     assert codes == {"unreadable_image"} and found.findings[0].severity == "warning"
 
 
+@pytest.mark.slow
 def test_held_out_image_of_the_training_set_is_leakage(clean, tmp_path):
     train = clean.subset(range(20)).write(tmp_path / "train")
     other = clean.subset(range(18, 30))
@@ -83,6 +88,7 @@ def test_held_out_image_of_the_training_set_is_leakage(clean, tmp_path):
     assert codes == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coco", [True, False])
 def test_sizes_of_other_images_beside_boxes_that_fit_are_wrong_sizes(clean, tmp_path, coco):
     sizes = [(96, 96), (144, 96), (96, 144), (120, 96)]
@@ -103,6 +109,7 @@ def test_sizes_of_other_images_beside_boxes_that_fit_are_wrong_sizes(clean, tmp_
     assert told(source)[0] == {"size_mismatch"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [False, True])
 def test_images_that_training_refuses_as_outside_are_named(clean, tmp_path, allowed):
     source = clean.write(tmp_path / "images")
@@ -132,6 +139,7 @@ def test_set_without_boxes_teaches_nothing_unless_it_asks_for_what_is_not_there(
     assert [(f.code, f.severity) for f in found.findings] == [("no_boxes", severity)]
 
 
+@pytest.mark.slow
 def test_refused_records_are_compared_with_records_and_counted_once(clean, tmp_path):
     """A tenth of the images, which is far less than a tenth of all boxes and faults."""
     source = clean.write(tmp_path)
@@ -141,6 +149,7 @@ def test_refused_records_are_compared_with_records_and_counted_once(clean, tmp_p
     assert found.findings[0].count == len(clean.images) // 10
 
 
+@pytest.mark.slow
 def test_raw_numbers_are_all_read_where_a_description_holds_a_line_separator(clean, tmp_path):
     source = clean.write(tmp_path)
 
@@ -196,6 +205,7 @@ def test_box_that_contradicts_the_outline_or_area_beside_it_is_a_finding(tmp_pat
     assert findings["box_and_outline"] == findings["box_and_area"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("high", "is_told"), [(4095, True), (65535, False)], ids=["12 bits", "16 bits"])
 def test_deep_images_that_nearly_become_uniform_are_named_with_their_range(tmp_path, high, is_told):
     for n in range(6):
@@ -222,6 +232,7 @@ def test_image_that_spans_32_grey_levels_is_no_longer_nearly_uniform(tmp_path, h
     assert bool(deep_images(ImageFolder(tmp_path).look_at_all(["a.png"]))) == is_told
 
 
+@pytest.mark.slow
 def test_boxes_are_not_judged_by_deep_images_that_nearly_become_uniform(tmp_path):
     source = replace(shapes(36), coco=True).write(tmp_path)
     for path in tmp_path.glob("*.png"):
@@ -230,6 +241,7 @@ def test_boxes_are_not_judged_by_deep_images_that_nearly_become_uniform(tmp_path
     assert told(source)[0] == {"deep_images"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folders", "is_told"),
     [("train valid test", True), ("data/train data/valid data/test", True), ("train training", False), ("a b", False)],

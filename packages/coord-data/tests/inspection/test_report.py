@@ -142,6 +142,7 @@ def leak(examination):
     )
 
 
+@pytest.mark.slow
 def test_set_that_is_named_replaces_what_data_yaml_holds_out(tmp_path):
     folder = sets(tmp_path, named=(0, 1, 6))
     for split, numbers in (("train", (0, 1, 2)), ("test", (2, 7))):
@@ -160,6 +161,7 @@ def test_set_that_is_named_replaces_what_data_yaml_holds_out(tmp_path):
     assert leak(examine_named(source, InspectionRules(), evidence_of(folder / "named.jsonl")))[:2] == ("2", "3")
 
 
+@pytest.mark.slow
 def test_set_that_is_named_replaces_the_other_split(tmp_path):
     folder, rules = sets(tmp_path, train=range(4), val=(3, 4, 5), named=(0, 1, 6, 7, 8)), InspectionRules()
     source = open_source(folder / "train.jsonl")
@@ -171,6 +173,7 @@ def test_set_that_is_named_replaces_the_other_split(tmp_path):
     assert leak(examination_of(folder / "val.jsonl")) is None
 
 
+@pytest.mark.slow
 def test_other_split_is_read_by_the_same_rules(tmp_path):
     (tmp_path / "in").mkdir()
     folder = sets(tmp_path / "in", train=range(3), val=(2, 3))

@@ -66,6 +66,7 @@ def test_command_and_page_leave_out_what_python_does(records, tmp_path):
     assert "small_images" in page and "d.png" not in page.replace("the first: d.png", "")
 
 
+@pytest.mark.slow
 def test_held_out_images_with_a_short_side_are_not_compared(records, tmp_path):
     large = Image.effect_noise((8, 6), 90).resize((64, 48))
     large.save(tmp_path / "a.png")

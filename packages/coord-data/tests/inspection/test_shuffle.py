@@ -73,6 +73,7 @@ def sample_of(draft):
     return Sample(maps, np.arange(len(raw)), raw.image_N), Placement(raw.numbers_N4, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [12, IN_A_ROW + 5])
 def test_pairs_are_those_of_a_comparison_of_every_image_with_the_boxes_of_every_other(images):
     sample, placed = sample_of(rolled(shapes(images + 8).subset(range(images)), 1))

@@ -61,6 +61,7 @@ def test_processes_share_the_cores_with_those_beside_them(monkeypatch, beside, w
     assert list(processes.in_processes(str, iter([7]), beside, workers)) == [(7, "7")]
 
 
+@pytest.mark.slow
 def test_every_part_is_looked_at_with_its_thumbnails_and_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PART", 3)
     names = [f"{n}.png" for n in range(8)]

@@ -42,6 +42,7 @@ def same(one, other):
     return columns and np.array_equal(one.grey_K[one.slots], other.grey_K[other.slots]) and keys and pixels
 
 
+@pytest.mark.slow
 def test_result_is_that_of_one_worker(names, tmp_path):
     one = look(names, tmp_path, workers=1)
     assert one.table["row"].to_pylist() == list(range(20)) and one.compared == [1, 7, 19]

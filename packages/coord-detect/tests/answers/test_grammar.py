@@ -112,6 +112,7 @@ def named(markers, limit=None):
     return letters, grammar(markers, limit, words="wv", spelled=names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("markers", "limit"), [(2, 16), (2, 9), (2, 7), (4, 11), (4, 10)])
 def test_grammar_allows_known_names_and_no_others_within_the_limit(markers, limit):
     """Against an enumeration of the language whose objects have one of three names."""
@@ -137,6 +138,7 @@ def test_grammar_refuses_to_know_no_name_at_all(names):
         grammar(2, spelled=names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("markers", [2, 4])
 def test_grammar_ends_every_answer_well_formed(markers):
     letters, generator = LETTERS[markers], torch.Generator().manual_seed(0)
@@ -196,6 +198,7 @@ def test_grammar_remembers_nothing_between_calls_so_beams_may_change_places():
     assert allowed(rules, letters, "Sw01") == first == {"1", "2"}
 
 
+@pytest.mark.slow
 def test_long_answer_is_read_token_by_token_and_the_same_however_it_comes():
     """The name of each box is asked for once; rows that change places, shrink or start anew are as new ones."""
     asked = []

@@ -73,6 +73,7 @@ def scored(image, ids, data):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grammar", ["none", "markers"])
 def test_figures_of_an_answer_are_those_of_the_models_logits(images, grammar, monkeypatch):
     data, own, generated = Asking(max_objects=2), generate.answer_record, []
@@ -89,6 +90,7 @@ def test_figures_of_an_answer_are_those_of_the_models_logits(images, grammar, mo
         assert all(record["coord_logprobs"] and record["text"].startswith("<|object_ref_start|>") for record in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("style", "grammar", "limit"),
     [("markers", "none", 20), ("markers", "markers", 24), ("markers", "names", 30), ("json", "names", 24)],
@@ -134,6 +136,7 @@ def test_answers_that_are_held_to_names_have_the_probability_of_a_name_among_all
         answer_images(opened, images, data, Decoding(grammar="names"), 60)
 
 
+@pytest.mark.slow
 def test_number_of_objects_shape_and_style_limit_an_answer(images):
     def texts(limit=70, **data):
         decoding = Decoding(grammar="names")

@@ -58,6 +58,7 @@ def written(objects, markers, style):
     return encode_target(instance, markers=markers, style=style, order="given")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("markers", "style"), WAYS)
 @pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
 def test_servers_accept_what_targets_are_and_refuse_the_rest(tokenizer, engine, markers, style):
@@ -140,6 +141,7 @@ def test_shapes_of_noise_are_whole_and_none_comes_twice(tokenizer, name, style):
         assert len(set(shapes)) == len(shapes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
 def test_coordinates_are_tokens_and_never_their_spelling(tokenizer, engine):
     """As text, `<|coord_5|>` may be spelled by its characters; a free name may not begin to spell it either."""
@@ -153,6 +155,7 @@ def test_coordinates_are_tokens_and_never_their_spelling(tokenizer, engine):
     assert not accepts([*ids[:place], *spelled, *ids[place + 1 :]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
 @pytest.mark.parametrize("name", ["cat", "a\tcat", "a\rcat", "a\x1fcat"])
 def test_free_names_of_json_have_no_character_that_would_have_to_be_escaped(tokenizer, engine, name):

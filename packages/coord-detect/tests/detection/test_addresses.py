@@ -58,6 +58,7 @@ def predicted(out, *sources, images=None, model=None):
     return [{key: value for key, value in record.items() if key != "file"} for record in records]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "web"])
 def test_answers_are_those_to_the_same_files_here(kind, request, files, tmp_path):
     address = request.getfixturevalue(kind)

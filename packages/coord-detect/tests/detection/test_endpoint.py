@@ -83,6 +83,7 @@ def test_without_usable_log_probabilities_the_text_remains(steps):
     assert record == {"text": TEXT, "finish_reason": "length"}
 
 
+@pytest.mark.slow
 def test_refused_requests_are_tried_again():
     def reply(number, request):
         return {1: (429, {"error": {"message": "busy"}}), 2: (500, b"oops")}.get(number, (200, chat_reply(TEXT)))

@@ -299,6 +299,7 @@ def test_client_asks_as_the_card_says_and_as_the_settings_say_without_one(tmp_pa
     assert engine.max_new_tokens == 30 * (16 + 16 + 12) + 16  # without a tokenizer
 
 
+@pytest.mark.slow
 def test_client_constrains_by_the_grammar_of_the_folder_and_refuses_what_a_server_cannot(tmp_path):
     sent = served_from(tmp_path, grammar="vllm").engine.constraint["structured_outputs"]["grammar"]
     assert "object{0,2}" in sent and "<[262]>" not in sent.partition("object:")[0]

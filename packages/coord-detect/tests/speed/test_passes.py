@@ -15,6 +15,7 @@ BATCHES = ((20, 3), (4, 6), (1, 5, 4), (6, 1))
 """Numbers of words behind each image: padding of one batch lies where the next has answers, and buffers are small."""
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 @pytest.mark.parametrize("fixed_shapes", [False, True])
 def test_batch_sees_nothing_of_the_one_before(monkeypatch, fixed_shapes):

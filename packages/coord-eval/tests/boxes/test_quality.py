@@ -31,6 +31,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 def test_box_quality_equals_brute_force():
     columns = [list(column) for column in zip(*CASES, strict=True)]
     drawn = np.array([by_drawing(*case) for case in CASES])
@@ -38,6 +39,7 @@ def test_box_quality_equals_brute_force():
     assert hit_probability(*columns) == pytest.approx(drawn[:, 1], abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quality", [expected_iou, hit_probability])
 def test_box_quality_is_the_same_alone_and_among_many(quality):
     many = quality(*(list(column) * 100 for column in zip(*CASES, strict=True)))

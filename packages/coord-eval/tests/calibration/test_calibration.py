@@ -169,6 +169,7 @@ def test_calibration_file_is_read_back(fitted, tmp_path):
         replace(calibration, range=(1.0, 1.0))
 
 
+@pytest.mark.slow
 def test_calibration_refuses_what_it_cannot_rest_on():
     truth, results = generated(12)
     with pytest.raises(InputError, match=r"it needs at least 20 images \(found 12\); add images"):
@@ -266,6 +267,7 @@ def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
     assert main(["calibrate", *files, "--out", files[3]]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("gap", [0.0, 0.02, 0.15])
 def test_interval_of_the_calibration_error_covers_the_error_itself(gap):

@@ -13,6 +13,7 @@ from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 
 
+@pytest.mark.slow
 def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     drawn = ["--bootstrap", "20", "--seed", "3"]
     assert main(["score", *files, "--out", str(tmp_path / "a" / "b"), *drawn]) == 0
@@ -30,6 +31,7 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert [p.name for p in (tmp_path / "c").iterdir()] == ["evaluation.json"]
 
 
+@pytest.mark.slow
 def test_score_names_labels_that_the_ground_truth_does_not_have(files, tmp_path, capsys):
     path = tmp_path / "predictions.jsonl"
     answers = path.read_text()
@@ -68,6 +70,7 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.slow
 def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     out.mkdir()
@@ -84,12 +87,14 @@ def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_broken_pipe_exits_0_in_silence(files):
     command = f"{sys.executable} -m coord_eval parse {files[3]} --json | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_score_leniently_leaves_out_faulty_records(coco_set, files, tmp_path, capsys):
     coco_set["annotations"].append({**coco_set["annotations"][0], "image_id": 4711})
     (tmp_path / "truth.json").write_text(json.dumps(coco_set))
@@ -100,6 +105,7 @@ def test_score_leniently_leaves_out_faulty_records(coco_set, files, tmp_path, ca
     assert "note: 1 fault in the ground truth" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_help_and_usage_errors_load_nothing_slow():
     """They answer at once: NumPy and all that builds on it are imported by the commands."""
     words = [["--help"], ["score", "--help"], ["compare", "--help"], ["score"], ["lvis", "--boxes", "x"], []]
@@ -116,6 +122,7 @@ def test_help_and_usage_errors_load_nothing_slow():
     assert told == [f"loaded {0 if '--help' in each else 2} {each}" for each in words]
 
 
+@pytest.mark.slow
 def test_choices_of_options_equal_those_of_the_library(capsys):
     """Closed ones are those of the record; the others, which users add to, are asked when an option is read."""
     from typing import get_args
@@ -143,6 +150,7 @@ def test_help_of_a_command_has_examples(name, capsys):
     assert f"  coord-eval {name} --ground-truth" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(results, tmp_path, capsys):
     words = ["score", *results, "--out", "r", "--no-report"]
     assert main([*words, "--format", "auto", "--score-source", "auto"]) == 0
@@ -151,6 +159,7 @@ def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(re
     assert json.loads((tmp_path / "r" / "evaluation.json").read_text())["coco"]["AP"] == 0.0
 
 
+@pytest.mark.slow
 def test_compare_notes_the_runs_on_which_options_for_text_have_no_effect(results, capsys):
     runs = ["words=predictions.jsonl", "boxes=results.json"]
     common = ["compare", *results[:2], "--resamples", "5", "--format", "obj"]
@@ -168,6 +177,7 @@ def test_images_that_are_no_folder_are_refused(files, tmp_path, monkeypatch, cap
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 def test_compare_takes_files_whose_path_has_an_equals_sign(files, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for folder in ("lr=1", "lr=1=2"):

@@ -36,6 +36,7 @@ def test_parse_refuses_a_results_list_and_reads_an_answer_of_the_same_keys(resul
     assert "0.100 0.200 0.300 0.400" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["\\ud800.jpg", "\u732b.jpg"], ids=["surrogate", "another script"])
 def test_text_without_a_form_in_the_encoding_of_the_terminal_is_escaped(tmp_path, name):
     (tmp_path / "p.jsonl").write_text(f'{{"image": "{name}", "text": "[]"}}\n', encoding="utf-8")

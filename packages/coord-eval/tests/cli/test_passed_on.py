@@ -198,6 +198,7 @@ def test_words_of_runs_and_repeated_options(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_result_is_never_written_over_an_input_under_another_name(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("t.json", "p.json"):

@@ -31,6 +31,7 @@ def folder(tmp_path, monkeypatch):
 SCORE = ["score", "--ground-truth", "t.json", "--predictions", "a.json", "--out", "r"]
 
 
+@pytest.mark.slow
 def test_options_of_score_act_in_what_it_writes(folder, capsys):
     words = ["--fuse", "nms:0.5", "--bootstrap", "3", "--seed", "5", "--iou", "0.3", "0.6", "--max-dets", "1", "7"]
     assert main([*SCORE, *words, "--area", "mid=100:1000", "--no-report", "--json", "--export"]) == 0
@@ -53,6 +54,7 @@ def test_options_of_score_act_in_what_it_writes(folder, capsys):
     assert "diagnosis: " not in printed and "evaluation: " in printed
 
 
+@pytest.mark.slow
 def test_a_folder_of_parts_is_merged_with_intervals_and_other_files_are_left_out(folder, capsys):
     (folder / "parts").mkdir()
     for n in (1, 2):
@@ -120,6 +122,7 @@ def test_fuse_weighs_keeps_and_tells_what_it_did(folder, capsys):
     assert [row["score"] for row in json.loads((folder / "f.json").read_text())] == [0.9, 0.7, 0.6]
 
 
+@pytest.mark.slow
 def test_view_compare_and_review_write_their_files(folder, capsys):
     assert main(["view", *SCORE[1:], "--count", "1"]) == 0
     text = (folder / "r" / "report.html").read_text()
@@ -146,6 +149,7 @@ def test_values_after_an_option_that_repeats_are_its_own_until_the_next_option()
     ]
 
 
+@pytest.mark.slow
 def test_calibrate_writes_the_map_that_it_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     boxes = [(i, 1, [10.0, 10.0, 40.0, 40.0]) for i in range(25)]

@@ -30,6 +30,7 @@ def runs(noisy_results):
     return {"base": score(truth, results), "less": score(truth, results[::4])}
 
 
+@pytest.mark.slow
 def test_resample_is_a_data_set_drawn_with_replacement(runs):
     """The spread of recall against the same computed from counts of each image by hand."""
     evaluation = runs["base"]
@@ -54,6 +55,7 @@ def test_intervals_of_the_same_seed_are_the_same_and_hold_the_value(runs):
     assert a["AP"]["low"] < a["AP"]["high"]
 
 
+@pytest.mark.slow
 def test_runs_that_found_nothing_have_one_verdict_in_place_of_their_diagnoses(coco_set, tmp_path):
     a, b = ('[{"bbox_2d": [1, 1, 9, 9], "label": "cat"}]', '[{"bbox_2d": [2, 2, 10, 10], "label": "cat"}]')
     runs = {name: score(coco_set, [{"image_id": i, "text": name} for i in range(20)]) for name in (a, b)}
@@ -86,6 +88,7 @@ def test_page_of_a_comparison_has_every_section_and_the_differences(runs, tmp_pa
     assert all(html.escape(found.verdict(run), quote=False) in text for run in ("less", "same"))
 
 
+@pytest.mark.slow
 def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
     comparison = compare(runs, resamples=100)
     recall = comparison.differences["less"]["recall"]
@@ -438,6 +441,7 @@ def test_runs_that_cannot_be_compared_are_refused(small):
             compare(runs, 1)
 
 
+@pytest.mark.slow
 def test_figures_that_some_run_lacks_are_told_and_not_tested(small, monkeypatch):
     base, new = (small[name][0] for name in ("base", "new"))
     for lacks in (base, new):

@@ -127,6 +127,7 @@ def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
     assert "noise" not in named.unknown_labels
 
 
+@pytest.mark.slow
 def test_diagnose_places_the_boxes_of_tiles_in_their_image():
     """Two tiles an image, as the model was given them; the way that is named has the AP of scoring in that way."""
     draw, rows, records = random.Random(1), [], []
@@ -158,6 +159,7 @@ def test_diagnose_gives_boxes_without_label_the_one_of_the_prompt(coco_set):
     assert float(re.search(r"would give AP (\S+),", lines[1])[1]) > 0.9
 
 
+@pytest.mark.slow
 def test_diagnose_prefers_the_option_to_a_fit_that_finds_it_again_and_agrees_with_its_score(coco_set):
     """Rounding to whole pixels makes a map fitted on the objects a little better than the truth."""
     whole = answers(coco_set, lambda b, s: [round(v) for v in WAYS["--scale pixels)"](b, s)])
@@ -167,6 +169,7 @@ def test_diagnose_prefers_the_option_to_a_fit_that_finds_it_again_and_agrees_wit
     assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
 
 
+@pytest.mark.slow
 def test_diagnose_keeps_silent_about_good_answers_and_says_when_nothing_fits(coco_set):
     good = answers(coco_set, lambda b, s: _thousandths(b))
     evaluation = score(coco_set, good)
@@ -178,6 +181,7 @@ def test_diagnose_keeps_silent_about_good_answers_and_says_when_nothing_fits(coc
     assert "no scale, order, shift or resize fits" in lines[1]
 
 
+@pytest.mark.slow
 def test_diagnose_reads_results_lists(coco_set):
     results = [
         {"image_id": a["image_id"], "category_id": a["category_id"], "score": 1.0, "bbox": [x, y, x + w, y + h]}
@@ -190,6 +194,7 @@ def test_diagnose_reads_results_lists(coco_set):
     assert "--scale" not in " ".join(lines)
 
 
+@pytest.mark.slow
 def test_diagnose_names_no_option_for_coordinate_tokens(coco_set):
     """The numbers of tokens are divided by their grid, whatever the scale."""
     records = answers(coco_set, lambda b, s: [f"<|coord_{round(100 * v)}|>" for v in b])
@@ -197,6 +202,7 @@ def test_diagnose_names_no_option_for_coordinate_tokens(coco_set):
     assert "numbers divided by 100 would give" in lines[1]
 
 
+@pytest.mark.slow
 def test_diagnose_takes_the_order_of_the_format_for_read_as_it_should(coco_set):
     records = [
         record | {"text": record["text"].replace("bbox_2d", "box_2d")}
@@ -243,6 +249,7 @@ def test_half_of_the_names_with_half_of_the_labels_right_is_told():
     assert any("of 2 categories with objects 1 is answered" in line for line in diagnosis(coco_set, results))
 
 
+@pytest.mark.slow
 def test_diagnose_tells_labels_from_numbers_where_both_are_wrong(coco_set):
     records = _renamed(answers(coco_set, WAYS["--scale pixels)"]), lambda name: f"x{name}")
     lines = diagnosis(coco_set, records, scale=1000)
@@ -256,6 +263,7 @@ SIZED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("order", "labels"),
@@ -290,6 +298,7 @@ def test_diagnose_knows_common_sizes_of_inputs(coco_set, write, told):
     assert told in line and float(re.search(r"would give AP (\S+),", line)[1]) > 0.9
 
 
+@pytest.mark.slow
 def test_diagnose_states_no_way_as_fact_that_hardly_fits():
     draw, coco_set = random.Random(1), generated_set(40)
     loose = answers(
@@ -301,6 +310,7 @@ def test_diagnose_states_no_way_as_fact_that_hardly_fits():
     assert "no scale, order, shift or resize fits" in line and "images alone, more may tell" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["as yxyx", "as read"])
 def test_boxes_that_are_too_few_to_be_sure_are_told_as_such(way):
     """Of twelve images the boxes of four fit, the others lie anywhere: more than chance, and no proof."""
@@ -334,6 +344,7 @@ def test_diagnose_takes_numbers_that_are_no_box_as_they_are_read():
     assert "as xywh" in line and "AP 1.000" in line
 
 
+@pytest.mark.slow
 def test_diagnose_says_what_fits_slightly_better(coco_set):
     records = answers(coco_set, lambda b, s: [999 * v for v in b])
     evaluation = score(coco_set, records, answers=AnswerSettings(scale=1010))
@@ -351,6 +362,7 @@ def test_diagnose_blames_ground_truth_without_boxes(coco_set):
     ]
 
 
+@pytest.mark.slow
 def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path, capsys):
     (tmp_path / "g.json").write_text(json.dumps(coco_set))
     for name, way in (("bad", WAYS["--scale 1)"]), ("good", lambda b, s: _thousandths(b))):
@@ -469,6 +481,7 @@ def test_ids_of_another_list_are_named_from_the_labels_of_matched_boxes(real_det
     assert not any("category_id" in line for line in diagnosis(truth, results))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 10, 1000])
 def test_a_scale_is_proposed_of_crowded_images_by_their_best_boxes(monkeypatch, most):
     """Half of the boxes, those of low score, are pixels of the image; the others are of a copy of twice its sides."""
@@ -487,6 +500,7 @@ def test_a_scale_is_proposed_of_crowded_images_by_their_best_boxes(monkeypatch, 
     assert [line for line in told if "fits better" in line] == told and len(told) == (most < 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [20, 1000])
 def test_ids_of_another_list_are_told_from_some_images_of_many(monkeypatch, most):
     """A fifth of the ids is right, so that AP is not near 0, and the others are one less."""
@@ -544,6 +558,7 @@ def test_boxes_are_paired_by_rank_where_there_are_as_many_as_objects_and_crowds_
     assert paired_N.tolist() == [*sorted(own[:, 0]), *sorted(own[:, 1])]
 
 
+@pytest.mark.slow
 def test_runs_that_have_learnt_nothing_are_those_that_no_other_reading_explains(coco_set):
     draw = random.Random(0)
     wild = answers(coco_set, lambda b, s: sorted(draw.randint(0, 20) for _ in range(4)))

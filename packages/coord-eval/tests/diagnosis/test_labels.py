@@ -68,6 +68,7 @@ def test_wrong_labels_are_listed_by_how_often_where_they_are_the_fault():
 KEYS, WORDS = (10, 20, 30, 40, 50), ("pig", "emu", "dog", "cow", "ape")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "meaning"),
     [

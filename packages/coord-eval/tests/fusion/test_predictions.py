@@ -11,6 +11,7 @@ from coord_eval import AnswerSettings, Calibration, InputError, ThresholdCurve, 
 from coord_eval.cli.main import main
 
 
+@pytest.mark.slow
 def test_score_with_fusion_equals_the_score_of_fused_boxes(coco_set, noisy_results):
     results = noisy_results(coco_set, 1)
     by_image = {}

@@ -260,6 +260,7 @@ def test_infer_scale_keeps_inexact_pixels(coco_set, answers, seed):
     assert any("scale pixels inferred" in note for note in score(coco_set, records, answers=INFERRED).notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
 def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names):
     records = rewritten(coco_set, answers(scale), weak(0))

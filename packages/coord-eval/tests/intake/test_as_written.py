@@ -79,12 +79,14 @@ def check(draw, form, true_sides=None):
     assert found["coco"] == reference.coco
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_exact_thresholds(form):
     for seed in range(QUICK):
         check(random.Random(seed), form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sides", [(32, 32), (96, 96)])
 @pytest.mark.parametrize("form", FORMS)
 def test_boxes_on_the_borders_of_areas(form, sides):

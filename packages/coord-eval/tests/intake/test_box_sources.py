@@ -36,6 +36,7 @@ def test_no_box_of_those_quantiles_is_expected_to_be_better(seed):
     assert found >= medians
 
 
+@pytest.mark.slow
 def test_boxes_are_the_same_alone_and_among_many():
     many = np.array([random_sides(seed) for seed in range(150)])
     assert best_boxes(many).tolist() == [best_boxes([each])[0].tolist() for each in many]

@@ -64,6 +64,7 @@ def test_boxes_that_were_not_turned_with_their_images_are_told(how, scale):
     assert found.unit_B4 == pytest.approx(UNIT) and "were not" in found.advice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["xyxy", "yxyx", "xywh", "cxcywh"])
 @pytest.mark.parametrize(
     ("divisor", "option"),

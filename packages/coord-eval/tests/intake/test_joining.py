@@ -160,6 +160,7 @@ def test_ignored_labels_given_as_one_text_are_one_label(instance, answer):
     assert ([item.desc for item in objects], dropped) == (["cat", "no"], {"ignored_label": 1})
 
 
+@pytest.mark.slow
 def test_data_set_as_predictions_is_joined_by_the_names_of_its_own_ids(coco_set):
     """Images and categories that are numbered otherwise; ids count where there are no names."""
     truth = {**coco_set, "annotations": [row for row in coco_set["annotations"] if not row.get("iscrowd")]}

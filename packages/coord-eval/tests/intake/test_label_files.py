@@ -135,6 +135,7 @@ def mot(*files, names=("pedestrian",)):
     )
 
 
+@pytest.mark.slow
 def test_mot_results_find_their_frames(tmp_path):
     truth = mot("MOT17-02/img1/000001.jpg", "MOT17-02/img1/000002.jpg", "MOT17-04/img1/000001.jpg")
     (tmp_path / "data").mkdir()
@@ -197,6 +198,7 @@ def test_keypoints_of_label_files_are_in_pixels_with_their_visibility(tmp_path, 
     assert (found.boxes_D4.tolist(), found.scores_D.tolist()) == ([[10, 20, 40, 30]], [0.25 if confidence else 1])
 
 
+@pytest.mark.slow
 def test_a_name_in_another_folder_is_that_of_its_id_and_a_frame_is_whole(tmp_path):
     truth = coco((1, 1, [1, 2, 3, 4]), images={1: "a/x.jpg", 2: "b/x.jpg"})
     row = {"image_id": 2, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}

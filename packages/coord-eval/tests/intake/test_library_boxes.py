@@ -152,6 +152,7 @@ def test_one_swapped_pair_of_sides_is_refused(box):
         score(TRUTH, [{"image_id": 3, "boxes": [[0, 0, 1, 1], box], "labels": [1, 1], "scores": [1, 1]}])
 
 
+@pytest.mark.slow
 def test_own_scores_count_beside_those_that_are_missing_and_unplaced_points_are_not_seen():
     rows = [{"image_id": 3, "boxes": [[0, 0, 9, 9]], "labels": [1], "scores": [0.25]}]
     rows += [{"image_id": 5, "boxes": [[0, 0, 9, 9]], "labels": [1]}]

@@ -106,6 +106,7 @@ def test_text_that_a_spreadsheet_would_evaluate_is_escaped_and_numbers_are_not(f
     assert (_cell(-1.5), _cell("a\0b"), _cell("")) == (-1.5, "a\ufffdb", "")
 
 
+@pytest.mark.slow
 def test_shapes_of_results_are_exported_as_pycocotools_reads_them():
     truth = coco((1, 1, [10, 10, 20, 20]), size=(100, 80))
     shapes = [[(1.0, 2.0), (0.0, 0.0), (5.0, 6.0)], []]

@@ -192,6 +192,7 @@ def test_confused_pairs_are_those_of_the_best_scores(tmp_path):
     assert [[own.get(a, {}).get(b, 0) for b in labels] for a in labels] == theirs["matrix"].tolist()
 
 
+@pytest.mark.slow
 def test_error_kinds_each_on_its_own():
     off = [A[0] + 20, *A[1:]]  # IoU 1/3 with A
     near_dog = [C[0] + 60, *C[1:]]  # IoU 1/4 with C

@@ -12,6 +12,7 @@ from coord_eval.match.matching import ranked_matches_by_area
 from coord_eval.metrics.coco import ApTable, coco_scores, mean_present
 
 
+@pytest.mark.slow
 def test_class_agnostic_equals_pycocotools_without_categories(coco_set, noisy_results, shrunk, by_hand):
     """Coarse scores and boxes stated twice under two labels: ties of score and of overlap, sizes, crowds."""
     coco_set, results = shrunk(coco_set, noisy_results(coco_set, 0))
@@ -21,6 +22,7 @@ def test_class_agnostic_equals_pycocotools_without_categories(coco_set, noisy_re
     assert evaluation.coco_class_agnostic["AP50"] > 1.04 * evaluation.coco["AP50"]
 
 
+@pytest.mark.slow
 def test_constant_score_equals_pycocotools(coco_set, noisy_results, shrunk, by_hand):
     """All ties: COCO's order is that of images and of answers."""
     coco_set, results = shrunk(coco_set, noisy_results(coco_set, 0))
@@ -28,6 +30,7 @@ def test_constant_score_equals_pycocotools(coco_set, noisy_results, shrunk, by_h
     assert score(coco_set, results).coco_constant_score == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_class_agnostic_of_more_than_a_hundred_boxes_in_an_image(coco_set, noisy_results, by_hand):
     """COCO's limit is 100 boxes of a label and image; with one label it is 100 of an image."""
     draw = np.random.default_rng(0)
@@ -100,6 +103,7 @@ def tables(truth, detections):
     return [ApTable(truth, detections, m) for m in ranked_matches_by_area(truth, detections)]
 
 
+@pytest.mark.slow
 def test_ap_table_equals_pycocotools(coco_set, noisy_results, shrunk):
     """Precision and recall of every label, threshold, size and limit, with ties of score and crowds."""
     evaluation = score(*shrunk(coco_set, noisy_results(coco_set, 0)))
@@ -113,6 +117,7 @@ def test_ap_table_equals_pycocotools(coco_set, noisy_results, shrunk):
             np.testing.assert_allclose(table.average_recall(limit)[0], expected_TK.mean(axis=0), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_ap_table_weight_is_that_many_copies_of_the_image(coco_set, noisy_results, shrunk, copied):
     """Two weightings at once, a label without objects in one of them, against pycocotools on real copies."""
     coco_set, results = shrunk(coco_set, noisy_results(coco_set, 1))

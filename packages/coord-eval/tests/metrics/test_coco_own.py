@@ -31,6 +31,7 @@ def own_numbers(truth, results):
     return found
 
 
+@pytest.mark.slow
 def test_own_parameters_equal_pycocotools(coco_set, noisy_results):
     results = noisy_results(coco_set, 0)
     evaluation = score(coco_set, results, report=ReportSettings(params=PARAMS))
@@ -39,6 +40,7 @@ def test_own_parameters_equal_pycocotools(coco_set, noisy_results):
     assert score(coco_set, results).coco_own == {}
 
 
+@pytest.mark.slow
 def test_pr_curves_have_ap_as_their_mean(coco_set, noisy_results, tmp_path):
     evaluation = score(coco_set, noisy_results(coco_set, 0))
     for name, key in (("0.5", "AP50"), ("0.75", "AP75"), ("0.5:0.95", "AP")):
@@ -68,6 +70,7 @@ def test_coco_params_accept_arrays():
     assert params == CocoParams(iou_thresholds=[0.5, 0.75], max_detections=[1, 10])
 
 
+@pytest.mark.slow
 def test_score_command_takes_own_parameters(coco_set, noisy_results, tmp_path, capsys):
     import json
 
@@ -83,6 +86,7 @@ def test_score_command_takes_own_parameters(coco_set, noisy_results, tmp_path, c
     assert "NAME=LOW:HIGH" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_limits_in_any_order_give_the_same_figures(coco_set, noisy_results):
     results = noisy_results(coco_set, 0)
     found = [

@@ -47,6 +47,7 @@ def test_score_expressions_intervals_equal_those_of_copied_images():
     assert found.intervals["Acc@0.5"]["low"] < found.accuracy["0.5"] < found.intervals["Acc@0.5"]["high"]
 
 
+@pytest.mark.slow
 def test_score_expressions_resamples_images_and_not_phrases():
     boxes, texts, _, _ = answers_and_images()
     one_image = score_expressions(boxes, map(parse_answer, texts), images=["a"] * len(boxes))

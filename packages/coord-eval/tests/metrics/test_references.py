@@ -43,6 +43,7 @@ def check_equals_hotcoco(draw):
     assert list(score(truth, results, report=ReportSettings(diagnose=False)).coco.values()) == list(run.stats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(QUICK))
 def test_equal_bits_beside_pycocotools(seed):
     check_equals_pycocotools(random.Random(seed))

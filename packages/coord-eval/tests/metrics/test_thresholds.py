@@ -12,6 +12,7 @@ def curve(coco_set, noisy_results):
     return threshold_curve(score(coco_set, noisy_results(coco_set, 3)), resamples=20)
 
 
+@pytest.mark.slow
 def test_curve_equals_the_rates_of_the_boxes_kept(curve, coco_set, noisy_results):
     results = noisy_results(coco_set, 3)
     assert [row[0] for row in curve.points] == sorted({r["score"] for r in results}, reverse=True)
@@ -163,6 +164,7 @@ def test_threshold_as_text_has_the_rates_and_at_most_four_scores_before_calibrat
     )
 
 
+@pytest.mark.slow
 def test_curve_counts_by_class_and_has_the_best_of_few_scores():
     """Boxes in a crowd region count nowhere; a class without objects counts by its boxes."""
     objects = [(1, 1, [0, 0, 20, 20]), (1, 1, [40, 0, 20, 20]), (1, 1, [0, 50, 50, 50])]

@@ -7,6 +7,7 @@ import pytest
 from coord_eval import parse_answer
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("unit", ["{", "[", '{"bbox_2d": [', '{"bbox_2d": [1,'])
 def test_parse_answer_memory_of_open_records_is_bounded(unit):
@@ -25,6 +26,7 @@ def test_parse_answer_notes_a_repair_once():
     assert answer.objects[0].repairs == ("second_geometry",)
 
 
+@pytest.mark.slow
 def test_parse_answer_of_too_many_numbers_is_wrong_arity():
     answer = parse_answer('{"polygon": [' + "1, 2, " * 60_000 + '1], "label": "a"}')
     assert [drop.reason for drop in answer.dropped] == ["wrong_arity"]

@@ -14,6 +14,7 @@ TOKEN = r"(?:coord_|loc_?|LOC_|patch_index_|[xy]_)?[0-9]+(?:\.[0-9]+)?"
 COORDINATE = re.compile(rf"<\|?{TOKEN}\|?>|(?<![A-Za-z0-9_.]){TOKEN}")
 
 
+@pytest.mark.slow
 def test_answer_without_one_of_its_numbers_has_as_many_objects_and_drops(all_published):
     for _, whole, objects in all_published:
         for number in COORDINATE.finditer(whole):

@@ -69,6 +69,7 @@ def test_undamaged_answer_has_its_boxes_and_no_drop(form):
     assert ([item.desc for item in answer], answer.dropped, answer.truncated) == (list(BOXES), (), False)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("form", TEXTS)
 def test_box_lost_to_one_character_is_said(form, fuzz):

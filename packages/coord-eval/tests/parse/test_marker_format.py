@@ -194,6 +194,7 @@ def test_parse_answer_refuses_wrong_arguments(arguments):
         parse_answer("", **arguments)
 
 
+@pytest.mark.slow
 def test_drop_reasons_are_documented():
     pieces = [START, END, REF, REF_END, BOX, BOX_END, "cat", coords(5), coords(1, 2, 3, 4), "<|coord_1000|>", "(1,2)"]
     seen = set()

@@ -84,6 +84,7 @@ def mutate(draw, text, other):
     return text
 
 
+@pytest.mark.slow
 def test_parse_answer_keeps_its_rules_on_mutated_answers_of_all_families(corpus, fuzz):
     draw = fuzz.draw
     objects = 0
@@ -94,6 +95,7 @@ def test_parse_answer_keeps_its_rules_on_mutated_answers_of_all_families(corpus,
     assert objects > len(fuzz.times(1_500))
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings().max_examples)
 @given(st.text(), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_text(text, format):
@@ -118,6 +120,7 @@ def split_reference(text):
     return found
 
 
+@pytest.mark.slow
 def test_parse_answer_equals_a_parser_by_splitting(fuzz):
     draw = fuzz.draw
     pieces = [START, START, END, END, "cat", " ", WILDCARD_TOKEN, "<|coord_1000|>", *COORDS, *COORDS, *COORDS]

@@ -80,6 +80,7 @@ def token_texts(draw):
     yield text[:at] + text[at + 1 :]
 
 
+@pytest.mark.slow
 def test_short_cut_gives_the_answer_of_all_formats(fuzz, monkeypatch):
     short_cut, taken = parser.plain_answer, 0
     for _ in fuzz.times(400):

@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from coord_eval import parse_answer
 
 TOKEN = re.compile(r"<[^<>]*>|[\w.]+\W|\W+")
@@ -78,6 +80,7 @@ def calls(text):
     return count
 
 
+@pytest.mark.slow
 def test_parse_answer_takes_twice_the_calls_for_twice_the_text(fuzz):
     texts = [*(("", unit) for unit in sorted(set(UNITS))), *AFTER_A_HEAD.values()]
     for head, unit in fuzz.draw.sample(texts, len(fuzz.times(6 * len(texts))) or len(texts)):

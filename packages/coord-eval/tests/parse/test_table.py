@@ -77,6 +77,7 @@ SENTENCES = [
 ]
 
 
+@pytest.mark.slow
 def test_row_takes_no_answer_without_its_own_marks(all_published):
     assert {parse_answer(text).format for text in SENTENCES} == {"lists"}
     for row in FORMATS.values():

@@ -58,6 +58,7 @@ def test_every_figure_is_resampled_and_every_resampled_number_is_a_figure(evalua
     assert drawn.point["cost_missed"] == evaluation.analysis["errors"]["missed"]["cost"]
 
 
+@pytest.mark.slow
 def test_every_figure_of_weighted_images_is_that_of_the_set_with_them_so_often(noisy_results):
     """The images are written out: left out where the weight is 0, and under two ids where it is 2."""
     truth = generated_set(12)
@@ -108,6 +109,7 @@ def missed():
     METRICS.remove("missed_share")
 
 
+@pytest.mark.slow
 def test_registered_metric_appears_everywhere_from_one_row(missed, noisy_results, tmp_path, capsys):
     coco_set = generated_set(4)
     results = noisy_results(coco_set, 0)
@@ -130,6 +132,7 @@ def test_registered_metric_appears_everywhere_from_one_row(missed, noisy_results
     assert f"missed_share {expected:.3f}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(noisy_results, tmp_path):
     coco_set = generated_set(4)
 

@@ -40,6 +40,7 @@ def test_labels_have_the_same_colours_in_several_evaluations_that_name_known_one
     assert slots_of(evaluated(truth=often))[39] == slots_of(evaluated(truth=alone))[0]  # the frequent one chooses first
 
 
+@pytest.mark.slow
 def test_sizes_of_images_are_compared_in_both_sides_of_evenly_spread_files(tmp_path):
     image = pytest.importorskip("PIL.Image")
     names = [f"{n}.png" for n in range(201)]

@@ -80,6 +80,7 @@ def png_of(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [7_000, 13_000])
 def test_photograph_skips_images_of_too_many_pixels(root, side, monkeypatch):
     (root / "bomb.png").write_bytes(png_of(side, side))

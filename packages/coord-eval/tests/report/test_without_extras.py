@@ -39,6 +39,7 @@ def test_a_report_without_pillow_has_scores_and_charts(files):
     assert 'class="chart"' in html
 
 
+@pytest.mark.slow
 def test_outlines_without_shapely_say_what_to_install():
     code = """
 from coord_codec import InputError

@@ -110,6 +110,7 @@ def test_figures_on_drawn_images(answered, copied):
         assert found == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_ap_constant_score_on_drawn_images(answered, copied):
     """One box of a label and image, so that the order of ties is that of the images."""
     truth, results = answered
@@ -123,6 +124,7 @@ def test_ap_constant_score_on_drawn_images(answered, copied):
         assert drawn["AP_constant_score"][b] == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_resample_of_some_metrics_draws_the_same(answered):
     evaluation = score(*answered)
     every = resample(evaluation, resamples=20, seed=4)

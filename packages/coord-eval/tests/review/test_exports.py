@@ -31,6 +31,7 @@ def test_records_apply_probable_proposals_and_keep_the_order(spoilt, said):
             assert ((finding.label, finding.box_xyxy) in boxes) != is_applied
 
 
+@pytest.mark.slow
 def test_every_tool_gets_the_same_boxes_and_no_file_is_replaced(spoilt, said, tmp_path):
     found = review(spoilt[0], said)
     paths = dict(zip(TOOLS, write_review_exports(found, tmp_path, TOOLS), strict=True))

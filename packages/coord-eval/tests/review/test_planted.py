@@ -113,6 +113,7 @@ def test_a_set_of_one_name_has_no_faults_of_names():
     assert {len(rows) for rows in kinds.values()} == {1000}
 
 
+@pytest.mark.slow
 def test_each_label_has_its_own_probabilities_and_crowd_regions_have_none(spoilt, said):
     """Crowd regions before the labels move the rows of all of them, and change nothing else."""
     document = spoilt[0]
@@ -208,6 +209,7 @@ def test_probabilities_grow_with_the_suspicion_and_add_up_to_the_rate():
     assert _probabilities(known_s, faults_p, at, 0.9).max() > 0.8
 
 
+@pytest.mark.slow
 def test_as_many_labels_are_missing_as_have_a_fault_of_any_other_kind(spoilt, said):
     truth, boxes = load_ground_truth(spoilt[0]), np.array([row["bbox"] for row in said])
     of = [row["image_id"] for row in said], [row["category_id"] - 1 for row in said]

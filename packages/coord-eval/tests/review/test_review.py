@@ -86,6 +86,7 @@ def test_review_of_clean_labels_is_quiet_and_expects_few_faults(clean, said):
     assert order == sorted(order, reverse=True)
 
 
+@pytest.mark.slow
 def test_review_by_answers_alone_says_how_much_of_its_figure_are_objects_that_the_model_misses(clean, said):
     """Of every fifth image the model says nothing: right labels, and none of them has an answer."""
     ids = {image["id"] for image in clean["images"][::5]}
@@ -125,6 +126,7 @@ def test_as_many_labels_are_expected_to_be_wrong_as_are_however_poor_the_detecto
     assert sum(item.probability for item in found.judged) == pytest.approx(wrong, abs=5 + wrong / 3)
 
 
+@pytest.mark.slow
 def test_model_that_does_not_know_the_labels_is_doubted(clean, said):
     elsewhere = [row | {"bbox": [0, 0, 9, 9]} for row in said]
     count = len(clean["annotations"])
@@ -132,6 +134,7 @@ def test_model_that_does_not_know_the_labels_is_doubted(clean, said):
     assert not any("agree with" in note for note in review(clean, said).notes)
 
 
+@pytest.mark.slow
 def test_review_orders_alike_whatever_the_scale_of_scores(spoilt, said):
     squeezed = [row | {"score": row["score"] ** 4 / 3} for row in said]
     first, second = review(spoilt[0], said), review(spoilt[0], squeezed)
@@ -165,6 +168,7 @@ def test_likelihoods_raise_the_labels_that_the_model_finds_improbable(clean, sai
     assert min(ratio[0, 4], ratio[1, 2]) > 1.25 * max(1.0, *others)
 
 
+@pytest.mark.slow
 def test_answer_without_a_label_counts_more_where_the_model_expects_another_object(clean, said):
     lost = clean | {"annotations": [row for row in clean["annotations"] if row["id"] != 5]}
 

@@ -194,6 +194,7 @@ def test_no_cheat_has_more_than_the_honest_answer(kind):
             assert value <= honest + 1e-12 if name == "broken text" else value < honest, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [row.name for row in REWARDS.values() if not row.sees_boxes], ids=str)
 def test_no_cheat_has_more_of_a_kind_that_sees_no_boxes_than_an_answer_with_all_objects(kind):
     for honest, others in rewards_of_cheats(kind, misses=False):
@@ -201,6 +202,7 @@ def test_no_cheat_has_more_of_a_kind_that_sees_no_boxes_than_an_answer_with_all_
         assert all(0 <= value <= 1 for _, value in others)
 
 
+@pytest.mark.slow
 def test_no_cheat_gains_by_what_sees_no_boxes_as_a_small_part():
     mixture = {"f1": 0.8, "format": 0.1, "duplicates": 0.1}
     for honest, others in rewards_of_cheats(mixture, misses=True):

@@ -111,6 +111,7 @@ def test_figures_are_those_of_pycocotools(tmp_path, geometry, seed):
     )
 
 
+@pytest.mark.slow
 def test_outlines_and_boxes_beside_them_are_those_of_pycocotools():
     truth, results = drawn(3, False)
     boxed = [{**row, "bbox": masks.toBbox(row["segmentation"]).tolist()} for row in results]

@@ -308,6 +308,7 @@ def test_ids_of_offsets_are_those_of_the_head_they_are_given_for():
         LinearHead.of(slice(30, 69), torch.zeros(70, H), table, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [{}, {"bias": True, "softcap": 1.5}], ids=["plain", "bias and cap"])
 @pytest.mark.parametrize(
     ("ids", "temperature"),

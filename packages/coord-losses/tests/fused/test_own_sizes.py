@@ -85,6 +85,7 @@ def test_float32_equals_float64_up_to_rounding(config, trained, ids, device):
     assert max(errors(found, exact)) < 2e-5
 
 
+@pytest.mark.slow
 def test_ids_that_are_changed_in_place_are_read_again():
     """As when an adapter with other ids is loaded into the same buffer."""
     config, first, second = CONFIGS["all terms"], [3, 4, V - 1], [COORDS[0], 5, COORDS[7]]

@@ -12,6 +12,7 @@ pytest.importorskip("transformers", reason="recipes for its Trainer")
 pytest.importorskip("accelerate", reason="a recipe for accelerate")
 
 
+@pytest.mark.slow
 def test_recipes_of_the_readme_run_and_scale_gradients(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[2] / "README.md").read_text()

@@ -45,6 +45,7 @@ def test_trainer_gradients_do_not_depend_on_accumulation(name, tmp_path):
             assert logs[f"diagnostics/{key}"] == pytest.approx((seen.sum / seen.count).item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_plain_trainer_divides_by_the_tokens_of_the_step_and_refuses_other_counts(tmp_path):
     split, whole = (
         train(str(tmp_path), "Qwen2", *sizes, transformers.Trainer, ObjectiveConfig.group_a())
@@ -57,6 +58,7 @@ def test_plain_trainer_divides_by_the_tokens_of_the_step_and_refuses_other_count
         train(str(tmp_path), "Qwen2", 2, 4, transformers.Trainer)
 
 
+@pytest.mark.slow
 def test_trainer_that_makes_its_model_logs_the_terms(tmp_path):
     expected, output = reference("Qwen2")
     gradients, logs = train(str(tmp_path), "Qwen2", 8, 1, init=True)
@@ -64,6 +66,7 @@ def test_trainer_that_makes_its_model_logs_the_terms(tmp_path):
     assert logs["box"] == pytest.approx(output.weighted()["box"].item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_diagnostics_are_those_of_the_steps_that_are_logged(tmp_path):
     logs = {}
     for every in (1, 2):
@@ -76,6 +79,7 @@ def test_diagnostics_are_those_of_the_steps_that_are_logged(tmp_path):
         assert {key: each[key] for key in diagnosed} == pytest.approx({key: other[key] for key in diagnosed}, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_first_step_is_diagnosed_where_it_is_logged(tmp_path):
     options = {"logging_steps": 3, "logging_first_step": True, "max_steps": 4}
     trainer = train_once.made(str(tmp_path), "Qwen2", 3, 1, **options)
@@ -84,6 +88,7 @@ def test_first_step_is_diagnosed_where_it_is_logged(tmp_path):
     assert [row["step"] for row in trainer.state.log_history[:-1]] == [1, 3] and logged == [True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [None, train_once.Stream()], ids=["list", "stream"])
 def test_trainer_gradients_do_not_depend_on_ranks(data, tmp_path, monkeypatch):
     expected, output = reference("Qwen2")
@@ -95,6 +100,7 @@ def test_trainer_gradients_do_not_depend_on_ranks(data, tmp_path, monkeypatch):
     assert found["logs"]["box"] == pytest.approx(output.weighted()["box"].item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_sft_trainer_of_trl_takes_the_mixin(tmp_path):
     trl = pytest.importorskip("trl", reason="TRL's SFTTrainer")
     datasets = pytest.importorskip("datasets", reason="TRL's data sets")
